@@ -1,7 +1,7 @@
 # Finds CUDA's compiler where FASTLOADER_CUDA wants it, and says what the CUDA backend is made of:
 # FASTLOADER_CUDA_SOURCES and FASTLOADER_CUDA_LIBRARIES. With a compiler these are all files of
 # csrc/backend/cuda but cuda_absent.cpp, and CUDA's static runtime, or the runtime of
-# tests/cuda_emulated where FASTLOADER_CUDA_EMULATED asks for it. Without one it is cuda_absent.cpp,
+# tests/emulation/runtime where FASTLOADER_CUDA_EMULATED asks for it. Without one it is cuda_absent.cpp,
 # and no library.
 if(NOT FASTLOADER_CUDA MATCHES "^(auto|on|off)$")
   message(FATAL_ERROR "FASTLOADER_CUDA=${FASTLOADER_CUDA}: use auto, on or off")
@@ -53,7 +53,7 @@ if(FASTLOADER_HAVE_CUDA)
   set_source_files_properties(csrc/backend/cuda/cuda_report.cpp PROPERTIES
     COMPILE_DEFINITIONS "FASTLOADER_CUDA_ARCHITECTURES=\"${architectures}\"")
   if(FASTLOADER_CUDA_EMULATED)
-    set(FASTLOADER_CUDA_LIBRARIES cuda_emulated_runtime)  # of tests/cuda_emulated
+    set(FASTLOADER_CUDA_LIBRARIES cuda_emulated_runtime)  # of tests/emulation/runtime
   else()
     set(FASTLOADER_CUDA_LIBRARIES CUDA::cudart_static)
   endif()

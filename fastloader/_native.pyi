@@ -96,8 +96,9 @@ class Resizer:
         size: tuple[int, int],
     ) -> None: ...
 
-# What can be done to the pixels of a picture; see csrc/image/ops/operation.h.
-OPERATIONS: tuple[str, ...]
+# What can be done to the pixels of a picture, each "colour", "geometry" or "mix"; see
+# csrc/image/ops/operation.h.
+OPERATIONS: dict[str, str]
 SIZED: tuple[str, ...]
 
 def apply_operations(

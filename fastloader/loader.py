@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset, Sampler
 
 from fastloader._core.loader_stats import LoaderStats
 from fastloader._core.machine.eager import eager
@@ -25,7 +25,7 @@ from fastloader._core.options import (
     check_picture_arguments,
     workers_to_begin_with,
 )
-from fastloader._core.order.loader import AutoWorkers
+from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.runtime import Runtime
 from fastloader._core.show_batch import show_batch
 from fastloader._core.sources.python.arguments import for_torch, takes_newer
@@ -139,7 +139,7 @@ def shown_loader(loader: FastLoader[Any]) -> str:
 T_co = TypeVar("T_co", covariant=True)
 
 
-class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[type-arg]
+class FastLoader(Loader, ShownArguments, Generic[T_co]):
     """A drop-in ``torch.utils.data.DataLoader`` whose batches arrive on the device, normalised.
 
     Every argument of DataLoader keeps its meaning, default and errors, and the order of samples is the
@@ -190,8 +190,8 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
         worker_backend: "process" (default), "thread" for Python threads in the place of worker
             processes, which pays for datasets that release the GIL, or "ray" for ``num_workers`` actors
             on any machine of a Ray cluster (docs/ray.md).
-        worker_method: torch's coming name for the same: "multiprocessing" or "thread"; None (default)
-            follows worker_backend.
+        worker_method: deprecated, and gone in 0.4: give worker_backend, "process" in the place of
+            "multiprocessing". None (default) follows worker_backend.
         ray_options: what each actor asks of Ray, as ``{"num_cpus": 4, "resources": {"images": 1}}``;
             None (default) is ``{"num_cpus": 1}``. An actor decodes on as many threads as num_cpus.
 
@@ -204,22 +204,7 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
         Exception: whatever dataset, sampler and collate_fn raise, in order, with its traceback.
     """
 
-    device: str | int | torch.device | None
-    mean: Sequence[float] | None
-    std: Sequence[float] | None
-    dtype: torch.dtype | None
-    channels_last: bool
-    image_key: int | str | None
-    depth: int | str | None
-    native: bool
-    decode: str
-    truncated: str
-    on_error: str
-    max_errors: int | float | None
-    distributed: str | None
-    worker_backend: str
-    worker_method: str
-    ray_options: Mapping[str, Any] | None
+    _runtime: Runtime
 
     @takes_newer
     def __init__(
@@ -259,28 +244,8 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
         worker_method: Literal["multiprocessing", "thread", "ray"] | None = None,
         ray_options: Mapping[str, Any] | None = None,
     ) -> None:
-        options = LoaderOptions(
-            device=device,
-            mean=mean,
-            std=std,
-            dtype=dtype,
-            channels_last=channels_last,
-            image_key=image_key,
-            depth=depth,
-            native=native,
-            decode=decode,
-            truncated=truncated,
-            on_error=on_error,
-            max_errors=max_errors,
-            distributed=distributed,
-            worker_backend=worker_backend,
-            worker_method=worker_method,
-            ray_options=ray_options,
-        )
-        options.check_generator(generator)
-        options.check_workers(dataset, num_workers, multiprocessing_context)
-        # Under their own names, because frameworks rebuild loaders from constructor arguments. Not by
-        # setattr: a subclass may have a property of the name that takes nothing.
+        options = LoaderOptions(locals())
+        # Not by setattr: a subclass may have a property of the name that takes nothing.
         self.__dict__.update(vars(options))
         self._runtime = runtime = Runtime(self, options)
         sampler, shuffle = runtime.share_out(dataset, shuffle, sampler, batch_sampler, generator)
@@ -345,10 +310,6 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
 
     def _get_iterator(self) -> Any:
         return self._runtime.torch_iterator(self)
-
-    def _torch_iterator(self) -> Iterator[Any]:
-        self._runtime.drop_ended_workers(self)
-        return super().__iter__()
 
     def check_worker_number_rationality(self) -> None:
         """Gives torch's warning of more workers than processors. Where the next epoch has other workers

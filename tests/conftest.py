@@ -11,6 +11,9 @@ import pytest
 # Helpers; pyproject.toml says so too when run from the root.
 if (_support := str(Path(__file__).resolve().parent / "support")) not in sys.path:
     sys.path.append(_support)
+# `benchmarks`, which nothing installs. Last: what is installed goes before the checkout's package.
+if (_root := str(Path(__file__).resolve().parents[1])) not in sys.path:
+    sys.path.append(_root)
 
 import covering
 import descendants

@@ -29,7 +29,7 @@ in_container() {
   case $(uname -m) in x86_64) dnf install -y nasm ;; esac
   tools/wheel_libraries.sh /opt/wheel-libraries /tmp/archives
   say() { echo "$*"; }
-  work=/opt
+  kept=/opt
   source .ci/cuda
   cuda_tools
   trap - EXIT

@@ -202,7 +202,7 @@ def main() -> int:
         print("wheel    ", f"{wheel.name}, {wheel.stat().st_size / 1024:.0f} KiB")
 
         marked = "fastloader/_pure_wheel" in files
-        for name in ("__init__.py", "py.typed", "_native.pyi", "cli/bench/scenarios/__init__.py"):
+        for name in ("__init__.py", "py.typed", "_native.pyi", "cli/bench.py"):
             file = f"fastloader/{name}"
             problems.expect(file in files, f"{file} is missing")
         size = wheel.stat().st_size

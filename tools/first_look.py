@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from fastloader.cli.bench.plots import OURS, machine_line
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))
+
+from benchmarks.peers.plots import OURS, machine_line  # noqa: E402 - only now can it be found
 
 Json = dict[str, Any]
 
-RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 
 PEERS = {
     "fastloader-uint8": "FastLoader",

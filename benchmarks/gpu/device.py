@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
+from benchmarks.measure import Timing
 from fastloader._core.machine import devices, extension
-from fastloader.cli.bench.measure import Timing
 
 
 class Cuda:

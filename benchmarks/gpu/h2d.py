@@ -18,7 +18,7 @@ from device import Device
 from plan import Plan
 from slots import Contents, MemoryLoader, images_alone, pair
 
-from fastloader.cli.bench.measure import interleaved, ratio
+from benchmarks.measure import interleaved, ratio
 
 AT_LEAST = 0.95
 PREDICTED = {

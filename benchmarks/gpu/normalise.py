@@ -14,8 +14,8 @@ from device import Device, timed
 from plan import Plan
 from slots import MEAN, STD
 
+from benchmarks.measure import ratio, spread
 from fastloader._core.machine import extension
-from fastloader.cli.bench.measure import ratio, spread
 from fastloader.transforms._normalization import Normalization, make_spec
 
 AT_LEAST = 0.90

@@ -1,4 +1,4 @@
-"""The process of one peer: fastloader.cli.bench's, which can train besides.
+"""The process of one peer: benchmarks.peers.process, which can train besides.
 
 To "pair" it answers {"loader", "cached"}, seconds for a step, to "trace" what the profiler shows.
 """
@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# With a safe path, the folder of the script is not there.
+# With a safe path, the folder of the script is not there. The runner has put `benchmarks` on the path.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from device import Cuda, Twin
 from plan import PLANS
 from training import Training, endless
 
-from fastloader.cli.bench import process
-from fastloader.cli.bench.scenarios import Settings
+from benchmarks.peers import process
+from benchmarks.peers.scenarios import Settings
 
 
 def training(loader: Callable[[], Iterator[Any]], settings: Settings) -> process.Commands:

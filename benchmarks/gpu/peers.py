@@ -1,8 +1,8 @@
 """FastLoader beside other loaders on the same pictures, into the device's memory.
 
-The scenarios of ``fastloader bench --device``, each in a process of its own, in turns: first epochs
-without a step (pictures per second, CPU seconds), then the training step with each, in pairs with the
-same step on a cached batch, and what the profiler shows of it.
+The scenarios of ``python -m benchmarks.peers --device``, each in a process of its own, in turns: first
+epochs without a step (pictures per second, CPU seconds), then the training step with each, in pairs with
+the same step on a cached batch, and what the profiler shows of it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from device import Device
 from plan import Plan
 
-from fastloader.cli.bench import suite
-from fastloader.cli.bench.contender import Contender, Failed, Skipped
-from fastloader.cli.bench.measure import Timing, ratio, spread
-from fastloader.cli.bench.scenarios import Settings
+from benchmarks.measure import Timing, ratio, spread
+from benchmarks.peers import crops, suite
+from benchmarks.peers.contender import Contender, Failed, Skipped
+from benchmarks.peers.scenarios import Settings
 
 OURS = "fastloader-device"
-LEFT_OUT = {"bare-roi": "a limit of crops alone, which `fastloader bench` measures"}
+LEFT_OUT = {"bare-roi": "a limit of crops alone, which benchmarks/peers measures"}
 PREDICTED = (
     "16 threads: FastLoader 2.5 times DataLoader + Pillow and 3 times timm's PrefetchLoader, which "
     "decode whole pictures, with 0.4 of their CPU time, as on the CPU. The step: FastLoader 1.005 of "
@@ -34,10 +34,10 @@ def measure(
     device: Device, plan: Plan, settings: Settings, only: list[str], save: Callable[[Json], None]
 ) -> Json:
     """``save`` gets what there is so far, now and then: the run may be cut off."""
-    scenarios = suite.chosen(only, settings.device)
+    scenarios = crops.chosen(only, settings.device)
     results: Json = {
         "threads": settings.threads,
-        "skipped": suite.left_out(only, settings.device),
+        "skipped": crops.left_out(only, settings.device),
         "failed": {},
     }
     program = [str(Path(__file__).with_name("peer_process.py")), plan.name]

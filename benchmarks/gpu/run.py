@@ -26,6 +26,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# `benchmarks` itself, which nothing installs.
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
 PARTS = ("normalise", "h2d", "next", "step", "peers")
 
 Json = dict[str, Any]
@@ -114,8 +117,8 @@ def measure(arguments: argparse.Namespace) -> int:
     from device import Cuda, Twin, slug
     from plan import FULL, QUICK, REHEARSAL
 
+    from benchmarks.measure import machine
     from fastloader._core.machine.limits import available_threads
-    from fastloader.cli.bench.measure import machine
 
     device = Twin() if arguments.rehearse else Cuda()
     plan = REHEARSAL if arguments.rehearse else QUICK if arguments.quick else FULL
@@ -199,7 +202,7 @@ class Parts:
     def settings(self) -> Any:
         import step
 
-        from fastloader.cli.bench.scenarios import Settings
+        from benchmarks.peers.scenarios import Settings
 
         if self._settings is None:
             root, data, distinct = step.photographs(self._arguments.data, self._plan, self._work)

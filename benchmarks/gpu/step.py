@@ -17,8 +17,8 @@ from plan import Plan
 from slots import Contents, MemoryLoader, pair
 from training import Batch, Training, endless
 
-from fastloader.cli.bench.measure import ratio
-from fastloader.cli.bench.scenarios import Settings, fast
+from benchmarks.measure import ratio
+from benchmarks.peers.scenarios import Settings, fast
 
 AT_MOST = 1.01
 FREE_AT_LEAST = 1.3
@@ -80,7 +80,7 @@ def free_running(device: Device, plan: Plan, batches: Iterator[Batch]) -> float:
 
 def photographs(data: Path | None, plan: Plan, work: Path) -> tuple[Path, str, int]:
     """A folder for an epoch, what is in it, and how many different pictures that are."""
-    from fastloader.cli.bench import suite
+    from benchmarks.peers import suite
 
     found = suite.photographs(data or suite.made(work / "made", plan.distinct_pictures))
     epoch = work / "epoch"

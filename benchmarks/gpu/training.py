@@ -16,7 +16,7 @@ from plan import Plan
 from resnet import ResNet
 from torch.nn import functional
 
-from fastloader.cli.bench.measure import Timing
+from benchmarks.measure import Timing
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 

@@ -4,8 +4,9 @@ pictures contradict, and why Python makes the batches."""
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,13 +22,19 @@ from torch.utils.data import (
 from fastloader._core.delivery.path import DeliverySpec
 from fastloader._core.machine.identity import is_a, said
 from fastloader._core.machine.limits import own_threads
-from fastloader._core.machine.messages import users_level
+from fastloader._core.machine.messages import users_level, warn_deprecated
 from fastloader._core.machine.torch_datasets import kind_of
-from fastloader._core.order.loader import AutoWorkers, Loader
+from fastloader._core.order.loader import AutoWorkers, Loader, OwnArguments, WorkerMethod
 from fastloader._core.pictures.in_place import parts_of
-from fastloader._core.sources.arguments import check_batches, check_extension, check_native
+from fastloader._core.sources.arguments import (
+    asked_of_pictures,
+    check_batches,
+    check_extension,
+    check_native,
+)
 from fastloader._core.sources.arrays import holds_arrays
 from fastloader._core.sources.collation import container
+from fastloader._core.sources.python.arguments import of_torch
 from fastloader._core.sources.recognize import (
     READERS,
     first_part,
@@ -231,40 +238,49 @@ def warn_if_pictures(dataset: Any, reason: str) -> None:
 # ---- The arguments that `FastLoader` has and DataLoader does not.
 
 
-# torch's names for our worker_backend (pytorch#161044).
-_METHODS = {"process": "multiprocessing", "thread": "thread", "ray": "ray"}
-_BACKENDS = {method: backend for backend, method in _METHODS.items()}
+# What torch was to call our worker_backend (pytorch#161044).
+_METHODS: dict[str, WorkerMethod] = {
+    "process": WorkerMethod("multiprocessing"),
+    "thread": WorkerMethod("thread"),
+    "ray": WorkerMethod("ray"),
+}
+_BACKENDS: dict[str, str] = {method: backend for backend, method in _METHODS.items()}
 
 # The constructor has used these; later values would have no effect.
-_OF_DELIVERY = ("device", "mean", "std", "dtype", "channels_last", "image_key", "depth")
+_OF_DELIVERY = tuple(inspect.signature(DeliverySpec).parameters)
 FIXED = frozenset([*_OF_DELIVERY, "on_error", "max_errors", "distributed"])
 
 
-@dataclasses.dataclass
-class LoaderOptions:
+class LoaderOptions(OwnArguments):
     """The arguments as given; only ``worker_backend`` and ``worker_method``, two names of one thing,
     agree. Raises TypeError and ValueError for what cannot work; `delivery_spec` and the runtime check
     the rest."""
 
-    device: str | int | torch.device | None
-    mean: Sequence[float] | None
-    std: Sequence[float] | None
-    dtype: torch.dtype | None
-    channels_last: bool
-    image_key: int | str | None
-    depth: int | str | None
-    native: bool
-    decode: str
-    truncated: str
-    on_error: str
-    max_errors: int | float | None
-    distributed: str | None
-    worker_backend: str
-    worker_method: str | None
-    ray_options: Mapping[str, Any] | None
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        """``arguments``: all that `FastLoader` was given, and the defaults of the others."""
+        vars(self).update((name, arguments[name]) for name in OwnArguments.__annotations__)
+        self._agree_on_workers(arguments["worker_method"])
+        if not isinstance(self.native, bool):
+            raise TypeError(f"native must be a bool, got {self.native!r}")
+        if self.decode not in ("exact", "whole", "fast"):
+            raise ValueError(f"decode={self.decode!r}: use 'exact', 'whole' or 'fast'")
+        if self.truncated not in ("error", "pad"):
+            raise ValueError(f"truncated={self.truncated!r}: use 'error' or 'pad'")
+        generator = arguments["generator"]
+        # DataLoader fails at the first epoch, elsewhere, with what draws nothing.
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise TypeError(
+                f"generator={generator!r}: use a torch.Generator, such as "
+                "torch.Generator().manual_seed(42)"
+            )
+        workers = arguments["num_workers"]
+        if workers != "auto" and not hasattr(workers, "__index__"):
+            raise TypeError(f"num_workers={workers!r}: use a whole number or 'auto'")
+        self._check_workers(arguments["dataset"], workers, arguments["multiprocessing_context"])
 
-    def __post_init__(self) -> None:
-        backend, method = self.worker_backend, self.worker_method
+    def _agree_on_workers(self, method: str | None) -> None:
+        """Raises ValueError if ``worker_backend`` and ``worker_method`` do not agree, or are unknown."""
+        backend = self.worker_backend
         if backend not in _METHODS:
             raise ValueError(f"worker_backend={backend!r}: use 'process' or 'thread', or 'ray'")
         if method is not None:
@@ -274,29 +290,12 @@ class LoaderOptions:
                 raise ValueError(
                     f"worker_backend={backend!r} and worker_method={method!r}: give one of the two"
                 )
-        self.worker_method = method or _METHODS[backend]
-        self.worker_backend = _BACKENDS[self.worker_method]
-        if not isinstance(self.native, bool):
-            raise TypeError(f"native must be a bool, got {self.native!r}")
-        if self.decode not in ("exact", "whole", "fast"):
-            raise ValueError(f"decode={self.decode!r}: use 'exact', 'whole' or 'fast'")
-        if self.truncated not in ("error", "pad"):
-            raise ValueError(f"truncated={self.truncated!r}: use 'error' or 'pad'")
+            backend = _BACKENDS[method]
+            _warn_of_method(method, f"worker_method={method!r}", f"worker_backend={backend!r}")
+        self.worker_backend, self.worker_method = backend, _METHODS[backend]
 
-    @staticmethod
-    def check_generator(generator: Any) -> None:
-        """Raises TypeError for what draws nothing: DataLoader fails at the first epoch, elsewhere."""
-        if generator is not None and not isinstance(generator, torch.Generator):
-            raise TypeError(
-                f"generator={generator!r}: use a torch.Generator, such as "
-                "torch.Generator().manual_seed(42)"
-            )
-
-    def check_workers(self, dataset: Any, workers: Any, multiprocessing_context: Any) -> None:
-        """Raises ValueError for what worker threads or actors cannot serve, and TypeError for a number
-        of workers that is no whole number."""
-        if workers != "auto" and not hasattr(workers, "__index__"):
-            raise TypeError(f"num_workers={workers!r}: use a whole number or 'auto'")
+    def _check_workers(self, dataset: Any, workers: Any, multiprocessing_context: Any) -> None:
+        """Raises ValueError for what worker threads or actors cannot serve."""
         if self.worker_backend == "ray":
             self._check_actors(workers)
         elif self.ray_options is not None:
@@ -327,6 +326,12 @@ class LoaderOptions:
         return DeliverySpec(*(getattr(self, name) for name in _OF_DELIVERY))
 
 
+def _warn_of_method(method: str, what: str, instead: str) -> None:
+    """Warns of a ``worker_method`` that the user wrote, unless the installed torch has the argument."""
+    if type(method) is not WorkerMethod and "worker_method" not in of_torch():
+        warn_deprecated(what, instead, since="0.2", until="0.4")
+
+
 def workers_to_begin_with(asked: Any) -> Any:
     """The argument ``num_workers``, where "auto" has become an `AutoWorkers`."""
     auto = asked == "auto" or isinstance(asked, AutoWorkers)
@@ -349,7 +354,10 @@ def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
     if name == "worker_backend" and value in _METHODS:
         assigned["worker_method"] = _METHODS[value]
     if name == "worker_method" and value in _BACKENDS:
-        assigned["worker_backend"] = _BACKENDS[value]
+        backend = _BACKENDS[value]
+        if made:
+            _warn_of_method(value, f"worker_method = {value!r}", f"worker_backend = {backend!r}")
+        assigned = {"worker_method": _METHODS[backend], "worker_backend": backend}
     return assigned
 
 
@@ -362,21 +370,14 @@ def _is_free(loader: Loader, name: str) -> bool:
 
 
 def refused_options(loader: Loader, reason: str) -> str:
-    """The arguments that only pictures for the decode threads know, and why there are none; empty if
-        there are no such arguments. A dataset that nobody knows may give `EncodedImage`s, which its
-    batches show.
-        Raises:
-            ValueError: for the arguments, if the dataset is known.
+    """Explains which arguments that only pictures for the decode threads know were given to a loader
+    that has none, for this ``reason``. Returns "" if none was. A dataset that nobody knows may give
+    `EncodedImage`s, which its batches show.
+
+    Raises:
+        ValueError: for the arguments, if the dataset is known.
     """
-    asked = [
-        f"{name}={value!r}"
-        for name, value, usual in (
-            ("decode", loader.decode, "exact"),
-            ("truncated", loader.truncated, "error"),
-            ("on_error", loader.on_error, "raise"),
-        )
-        if value != usual
-    ]
+    asked = asked_of_pictures(loader)
     if not asked:
         return ""
     text = (

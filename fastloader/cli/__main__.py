@@ -7,10 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from fastloader._core.machine.build_info import installed_version
-from fastloader.cli import commands, demo, doctor
 
 # Standard library only, here and in all: doctor must start where torch or Pillow cannot.
-from fastloader.cli.bench import command as bench
+from fastloader.cli import commands, demo, doctor
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -28,7 +27,7 @@ def make_parser() -> argparse.ArgumentParser:
         commands.add_pack,
         commands.add_index,
         commands.add_push,
-        bench.add_command,
+        commands.add_bench,
     ):
         add(known)
     return parser

@@ -32,7 +32,7 @@ from fastloader.datasets._formats.paths import files_once, is_url
 from fastloader.datasets.files import IMG_EXTENSIONS
 from fastloader.errors import Error
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._pillow import picture_job
+from fastloader.transforms._job import Decode, make_job
 
 # ---- The pictures that there are to check: those of a folder, of tar shards, or of an LMDB
 # file.
@@ -177,10 +177,10 @@ class _Trial:
         self._job = None
         if extension.load() is not None:
             # One pixel of each: "whole" decodes all of it nevertheless, and needs no memory for it.
-            self._job = picture_job(
-                source=self._opened.source,
-                transform=Chain(center_crop=(1, 1)).native(),
-                decode=extension.native.DecodeMode.WHOLE,
+            self._job = make_job(
+                self._opened.source,
+                Chain(center_crop=(1, 1)).native(),
+                decode=Decode("whole"),
                 upright=self._opened.upright,
             )
 

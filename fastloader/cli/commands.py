@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
+from fastloader._core.machine.limits import available_threads
 from fastloader.cli import tasks
 from fastloader.cli.tasks import HelpFormat, at_least_one, printable, whole_number
 
@@ -308,4 +310,86 @@ def run_tune(arguments: argparse.Namespace) -> int:
     except (TuneError, ImportError) as error:
         print(f"fastloader tune: {error}", file=sys.stderr)
         return 2
+    return 0
+
+
+# ---- ``fastloader bench``
+
+# Options of the comparison with other loaders, over training recipes and from other places.
+MOVED = ("--only", "--recipe", "--source", "--sets", "--device", "--python", "--out")
+
+
+class _Moved(argparse.Action):
+    """Ends the command, with where its option is now."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, _namespace: Any, _values: Any, option: Any = None
+    ) -> None:
+        parser.error(
+            f"{option} is an option of the comparison with other loaders, which has left the package: "
+            "python -m benchmarks.peers runs it, in a checkout of fastloader (benchmarks/peers)"
+        )
+
+
+def add_bench(commands: Any) -> None:
+    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    parser = commands.add_parser(
+        "bench",
+        help="FastLoader beside DataLoader and torchvision on your pictures",
+        description="Makes batches of the same pictures with FastLoader, with DataLoader and, if it is "
+        "installed, with torchvision's dataset and transforms in DataLoader, in turns: "
+        "RandomResizedCrop to 224 and flip. Prints how fast each is. Nothing is written. The comparison "
+        "with other loaders, over training recipes and from other places of pictures is python -m "
+        "benchmarks.peers, in a checkout of fastloader.",
+        epilog="fastloader bench photos/train\nfastloader bench photos/train --threads 4 --repeats 5",
+        formatter_class=HelpFormat,
+    )
+    data = parser.add_mutually_exclusive_group(required=True)
+    data.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        metavar="DIR",
+        help="a folder with a subfolder for each class, as for ImageFolder",
+    )
+    data.add_argument("--data", type=Path, metavar="DIR", help="the same")
+    parser.add_argument(
+        "--threads",
+        type=at_least_one,
+        default=available_threads(),
+        metavar="N",
+        help="FastLoader's threads, and DataLoader's worker processes (default: all CPUs)",
+    )
+    parser.add_argument("--repeats", type=at_least_one, default=3, help="rounds")
+    parser.add_argument("--batch-size", type=at_least_one, default=64, help="pictures in a batch")
+    parser.add_argument(
+        "--pictures",
+        type=at_least_one,
+        default=1000,
+        help="in an epoch, from all parts of the folder; one of fewer pictures gives each as often as "
+        "that takes",
+    )
+    for option in MOVED:
+        parser.add_argument(option, nargs="*", action=_Moved, help=argparse.SUPPRESS)
+    parser.set_defaults(run=run_bench)
+
+
+def run_bench(arguments: argparse.Namespace) -> int:
+    from fastloader.cli.tune_change import TuneError
+
+    try:
+        from fastloader.cli.bench import bench
+
+        bench(
+            arguments.folder or arguments.data,
+            arguments.threads,
+            arguments.repeats,
+            arguments.batch_size,
+            arguments.pictures,
+        )
+    except BrokenPipeError:  # whoever reads has seen enough: `main` knows
+        raise
+    except (TuneError, ImportError, OSError, ValueError) as error:
+        print(printable(f"fastloader bench: {error}"), file=sys.stderr)
+        return 1
     return 0

@@ -19,7 +19,9 @@ import numpy as np
 from fastloader import datasets
 from fastloader._core.machine import extension
 from fastloader._core.machine.identity import function_change
+from fastloader._core.sources.recognize import own_samples
 from fastloader.datasets.arrays import KINDS, ArrayFolder, PackedArray
+from fastloader.datasets.pictures import formats
 from fastloader.encoded_image import EncodedImage
 from fastloader.transforms._pillow import whole_file
 
@@ -252,13 +254,11 @@ def _as_sample(item: Any, index: int) -> Sample:
 
 
 def _gives_files(dataset: Any) -> bool:
-    """One of our own, whose samples are encoded pictures and labels as they lie there."""
+    """One of our own or of a format, whose samples are encoded pictures and labels as they lie there."""
+    kind = type(dataset)
     ours = [getattr(datasets, name) for name in datasets.__all__]
-    if (
-        type(dataset) not in ours
-        or not hasattr(dataset, "image_bytes")
-        or getattr(dataset, "legacy", False)
-    ):
+    known = kind in ours or (kind in formats() and not own_samples(kind))
+    if not known or not isinstance(dataset, datasets.Pictures) or getattr(dataset, "legacy", False):
         return False
     # Of another mode, a sample is not the picture in the file.
     as_it_lies = getattr(dataset, "mode", "RGB") == "RGB"
@@ -290,10 +290,10 @@ def _file_of(dataset: Any, index: int) -> Any:
 def _is_folder(dataset: Any) -> bool:
     """An ImageFolder, torchvision's or ours, whose samples are the pictures in its files, so that these
     can be packed as they are. A subclass or a loader of the user's own may make anything of them."""
-    from fastloader.datasets import ImageFolder
+    from fastloader.datasets.files import FileList
 
     get = getattr(type(dataset), "__getitem__", None)
-    if get is not ImageFolder.__getitem__:
+    if not isinstance(dataset, FileList) or get is not FileList.__getitem__:
         home = "torchvision.datasets.folder"
         read = {
             "DatasetFolder.__getitem__": get,

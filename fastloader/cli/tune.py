@@ -8,7 +8,7 @@ import inspect
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,14 +63,15 @@ class Rate:
 
 def measure(
     loader: Any,
-    seconds: float,
+    seconds: float | None,
     rate: Rate,
     line: Progress,
     called: str,
     step: Callable[[Any], None],
 ) -> None:
-    """Takes batches for so many seconds, over as many epochs as that takes, calls ``step`` with each,
-    and adds them to ``rate``. The first batch is waited for however long it takes.
+    """Takes batches for so many seconds, over as many epochs as that takes; None: those of one epoch.
+    Calls ``step`` with each, and adds them to ``rate``. The first batch is waited for however long it
+    takes.
 
     Raises:
         TuneError: for what the loader raises, and if an epoch has no batch.
@@ -78,7 +79,7 @@ def measure(
     begun = time.perf_counter()
     first = ended = 0.0
     taken = samples = 0
-    while not first or ended - first < seconds:
+    while not first or (seconds is not None and ended - first < seconds):
         before = taken
         with told(called):
             for batch in loader:
@@ -93,7 +94,7 @@ def measure(
                     rate.first_batch_s = min(rate.first_batch_s, arrived - begun)
                 else:
                     samples += count
-                    if ended - first >= seconds:
+                    if seconds is not None and ended - first >= seconds:
                         break
             else:
                 rate.epochs += 1
@@ -393,7 +394,7 @@ def tune(text: str, seconds: float, step_text: str | None = None) -> None:
 def _tune_ours(target: Target, loader: FastLoader[Any], seconds: float, step: Step) -> None:
     rate = Rate()
     # The fifth part is for the step alone.
-    _measure([(loader, rate)], [seconds * (0.8 if step.text else 1)], target.text, step)
+    measure_in_turn([(loader, rate)], [seconds * (0.8 if step.text else 1)], target.text, step)
     _print_rate("FastLoader", rate)
     _print_step(rate, step)
     step.measure_alone(loader, seconds / 5, rate)
@@ -417,7 +418,7 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
                 ours = rebuilt(plain, device="auto", num_workers="auto")
                 native = Native.of(ours)
     except TuneError as error:
-        _measure([(plain, plain_rate)], [seconds], target.text, step)
+        measure_in_turn([(plain, plain_rate)], [seconds], target.text, step)
         _print_rate("DataLoader", plain_rate)
         _print_step(plain_rate, step)
         print(f"\nNot compared: {error}. Write FastLoader in its place yourself.")
@@ -425,7 +426,7 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     # Each twice, in turn, so that files that are read for the first time burden both.
     both = [(plain, plain_rate), (ours, our_rate)]
     each = seconds / (5 if step.text else 4)
-    _measure([*both, *reversed(both)], [each] * 4, target.text, step)
+    measure_in_turn([*both, *reversed(both)], [each] * 4, target.text, step)
     _print_rate("DataLoader", plain_rate)
     _print_rate("FastLoader", our_rate)
     ratio = our_rate.per_s / plain_rate.per_s if plain_rate.per_s else 0.0
@@ -468,11 +469,13 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     print(change, end="")
 
 
-def _measure(
-    loaders: list[tuple[Any, Rate]], seconds: list[float], called: str, step: Step
+def measure_in_turn(
+    loaders: Sequence[tuple[Any, Rate]], seconds: Sequence[float | None], called: str, step: Step
 ) -> None:
+    """Measures each loader for its seconds, or for an epoch, and says if the machine had other work."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    with progress(f"measuring for {sum(seconds):g} s", None, "samples") as line:
+    known = sum(each for each in seconds if each is not None)
+    with progress(f"measuring for {known:g} s" if known else "measuring", None, "samples") as line:
         for (loader, rate), each in zip(loaders, seconds, strict=True):
             measure(loader, each, rate, line, called, step)
     if load > available_threads() / 2:

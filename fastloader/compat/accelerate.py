@@ -462,7 +462,8 @@ def copied(loader: FastLoader[Any], **attributes: Any) -> FastLoader[Any]:
     """A copy of a FastLoader, of its own class and with its own threads, with other attributes."""
     state = {**loader.__getstate__(), "_iterator": None, **attributes}
     runtime = state["_runtime"]
-    options = dataclasses.replace(runtime["options"], device=state["device"])
+    options = copy.copy(runtime["options"])
+    options.device = state["device"]
     state["_runtime"] = {**runtime, "options": options}
     made: FastLoader[Any] = object.__new__(type(loader))
     made.__setstate__(state)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from fastloader._core.machine import identity
 from fastloader._core.machine.torch_datasets import kind_of
-from fastloader._core.sources.recognize import RECOGNIZERS
+from fastloader._core.sources.recognize import known_kind
 from fastloader.compat.accelerate import PreparedLoader, adopt, skip_first_batches
 from fastloader.datasets._formats.sample_form import LABELS, PIXELS
 from fastloader.loader import FastLoader
@@ -41,7 +41,7 @@ def native_collation(collate_fn: Any, dataset: Any) -> Any:
         inner = inner.data_collator
     while kind_of(dataset) is Subset:
         dataset = dataset.dataset
-    known = RECOGNIZERS.known(type(dataset))
+    known = known_kind(type(dataset))
     ours = known is not None and not identity.change(type(dataset), known)
     pictures = ours and getattr(getattr(dataset, "form", None), "keys", None) == (PIXELS, LABELS)
     # Which may give floats. The two collators make other dtypes of these.

@@ -9,10 +9,12 @@ from fastloader.datasets.hugging_face import HFImages
 from fastloader.datasets.lmdb import LMDBDataset
 from fastloader.datasets.mongo import MongoImages
 from fastloader.datasets.parquet import ParquetImages
+from fastloader.datasets.pictures import FileSpans, Pictures
 from fastloader.datasets.shardwise import ShardwiseSampler
 from fastloader.datasets.tar import TarImages
 
 __all__ = [
+    "FileSpans",
     "HFImages",
     "ImageFolder",
     "LMDBDataset",
@@ -20,6 +22,7 @@ __all__ = [
     "MongoImages",
     "PackedArrays",
     "ParquetImages",
+    "Pictures",
     "ShardCache",
     "ShardwiseSampler",
     "TarImages",

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from fastloader.datasets.files import checked_index
+from fastloader.datasets.pictures import checked_index
 
 ARRAYS_META = "arrays.json"
 FORMAT = "fastloader-arrays"

@@ -24,7 +24,8 @@ from fastloader._core.machine.mapped_memory import read_view
 from fastloader.errors import Error, NotNative
 from fastloader.transforms import _pillow
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._pillow import decoded_rgb, made_picture, naming, open_rgb, picture_job
+from fastloader.transforms._job import Job, make_job, make_pixels
+from fastloader.transforms._pillow import decoded_rgb, naming, open_rgb
 from fastloader.transforms._reader.beginning import read_beginning
 from fastloader.transforms._reader.chain import read_chain, steps_of
 from fastloader.transforms._reader.kinds import global_hooks, is_read, own_classes
@@ -417,28 +418,25 @@ class Single:
     def drawn(self) -> Mapping[str, Any]:
         """What is drawn for it, as the native module's ``ImageJob.draw`` gives it."""
         seed, sample, number = self._key
-        if extension.load() is not None:
-            try:
-                job = _job(self._wanted.chain, self._source)
-                return dict(job.draw(0, seed, sample=sample, number=number))
-            except (Error, ValueError):  # a file of another kind, whose size Pillow knows
-                pass
-        width, height = self._source.open_rgb().size
-        return draw.draw(self._wanted.chain, (height, width), seed, sample, number)
+        return self._job().draw_file(0, self._source.open_rgb, seed, sample, number)
 
     def _picture(self) -> Any:
         """The Pillow picture that comes out of the chain."""
         seed, sample, number = self._key
-        chain = self._wanted.chain
-        if extension.load() is not None:
+        job = self._job()
+        if job.native is not None:
             try:
-                job = _job(chain, self._source)
                 with naming(self._source.name):
-                    pixels, (height, width) = made_picture(job, 0, seed, sample, number)
-                return _pillow.image_module().frombytes("RGB", (width, height), pixels)
+                    return job.make_picture(0, seed, sample, number)
             except (Error, ValueError):  # Pillow says what is wrong, or knows how
                 pass
-        return draw.made(chain, self._source.open_rgb(), seed, sample, number)
+        return draw.made(job.chain, self._source.open_rgb(), seed, sample, number)
+
+    def _job(self) -> Job:
+        chain = self._wanted.chain
+        if extension.load() is None:
+            return Job(chain, None)
+        return Job.of_pictures(chain, self._source.opened())
 
 
 def finished(chain: Chain, pixels: torch.Tensor, key: tuple[int, int, int]) -> torch.Tensor:
@@ -457,12 +455,6 @@ def finished(chain: Chain, pixels: torch.Tensor, key: tuple[int, int, int]) -> t
 def _tensor(picture: Any) -> torch.Tensor:
     pixels = torch.from_numpy(np.array(picture))
     return pixels.permute(2, 0, 1).contiguous()
-
-
-def _job(chain: Chain, source: PictureSource) -> _native.ImageJob:
-    return picture_job(
-        source=source.opened(), transform=chain.native(), recipe=chain.native_recipe()
-    )
 
 
 # ---- ``EncodedImage``: a picture that a dataset gives as it is encoded.
@@ -654,9 +646,9 @@ def _native_pixels(
             filter=getattr(native.Interpolation, interpolation.upper()),
             pass_order=getattr(native.PassOrder, _pillow.pass_order()),
         )
-        job = picture_job(source=picture.opened(), transform=transform)
+        job = make_job(picture.opened(), transform)
         with naming(picture.name):
-            pixels, (height, width) = made_picture(job, 0, 0)
+            pixels, (height, width) = make_pixels(job, 0)
     except (Error, ValueError):
         return None
     return np.frombuffer(pixels, dtype=np.uint8).reshape(height, width, 3)

@@ -7,7 +7,6 @@ import array
 import csv
 import json
 import logging
-import operator
 import os
 import posixpath
 import re
@@ -16,23 +15,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.messages import SILENT, progress
 from fastloader.datasets._formats.mapped_file import SeekFile, found_beside
 from fastloader.datasets._formats.paths import is_url, walk
 from fastloader.datasets._formats.sample_form import (
-    PLAIN,
     NoColumn,
     SampleForm,
     checked_columns,
     shown_dataset,
 )
 from fastloader.datasets._remote.shard_cache import ShardCache
-from fastloader.datasets.encoded import EncodedImage, PictureSource
-from fastloader.transforms._pillow import open_rgb
-from fastloader.transforms._python_chain import as_tensor_chain
+from fastloader.datasets.encoded import PictureSource
+from fastloader.datasets.pictures import Pictures, checked_index
+from fastloader.transforms._pillow import open_rgb, regular_file
 
 # ---- Files that are objects in a store.
 
@@ -48,7 +45,7 @@ class WholeObjects(Protocol):
 # ---- Pictures in files, one each, in flat arrays.
 
 
-class FileList(Dataset[Any]):
+class FileList(Pictures):
     """The path of file i is the bytes from ``ends[i - 1]`` (0 for the first) to ``ends[i]`` of
     ``paths``, uint64 and uint8 arrays, and its label is ``targets[i]``. ``form``: what else is in a
     sample. ``seek_file``: where seek indices of its JPEGs are, or None. ``cache``: how to reach the
@@ -56,10 +53,6 @@ class FileList(Dataset[Any]):
 
     paths: Any
     ends: Any
-    targets: Any
-    form: SampleForm = PLAIN
-    transform: Callable[[Any], Any] | None
-    target_transform: Callable[[int], Any] | None
     seek_file: SeekFile | None = None
     cache: WholeObjects | None = None
 
@@ -81,38 +74,40 @@ class FileList(Dataset[Any]):
         root = getattr(self, "root", None)
         return shown_dataset(self, {"Root location": root} if root else {})
 
-    def __getitem__(self, index: int) -> Any:
+    def name(self, index: int) -> str:
+        """The path or URL of the picture."""
+        return self.path(checked_index(index, len(self)))
+
+    def image_bytes(self, index: int) -> bytes:
+        """The encoded picture, as it is in its file."""
+        path = self.path(checked_index(index, len(self)))
+        if self.cache is not None:
+            return bytes(self.cache.whole([path])[0])
+        with regular_file(path) as file:
+            return bytes(file.read())
+
+    # A subclass may call anything of its own `name` or `image_bytes`, as torchvision's may: a sample
+    # needs neither of them.
+
+    def open_rgb(self, index: int) -> Any:
+        """Opens a picture through Pillow, in RGB."""
         index = checked_index(index, len(self))
-        path = self.path(index)
         if self.cache is None:
-            image = open_rgb(path)
-        else:
-            image = PictureSource(self.cache.whole([path])[0], path).open_rgb()
-        if self.transform is not None:
-            image = as_tensor_chain(self.transform)(image)
-        return self.form.sample(image, self._target(index), index)
+            return open_rgb(self.path(index))
+        return self.sources([index])[0].open_rgb()
 
-    def __getitems__(self, indices: list[int]) -> list[Any]:
-        """The samples of a batch. Pictures of a store are read at the same time, and those with a
-        transform are `EncodedImage`s, which ``default_collate`` makes to tensors."""
-        if self.cache is None or type(self).__getitem__ is not FileList.__getitem__:
-            return [self[index] for index in indices]
-        indices = [checked_index(index, len(self)) for index in indices]
-        urls = [self.path(index) for index in indices]
-        samples = []
-        for index, url, content in zip(indices, urls, self.cache.whole(urls), strict=True):
-            source = PictureSource(content, url)
-            picture = (
-                source.open_rgb()
-                if self.transform is None
-                else EncodedImage(source, self.transform)
-            )
-            samples.append(self.form.sample(picture, self._target(index), index))
-        return samples
+    def sources(self, indices: list[int]) -> list[PictureSource]:
+        """The pictures, of which those of a store are read at the same time."""
+        paths = [self.path(index) for index in indices]
+        if self.cache is None:
+            return [PictureSource(path) for path in paths]
+        return [PictureSource(*each) for each in zip(self.cache.whole(paths), paths, strict=True)]
 
-    def _target(self, index: int) -> Any:
-        target = int(self.targets[index])
-        return target if self.target_transform is None else self.target_transform(target)
+    def _own_files(self) -> tuple[Any, Any, Sequence[SeekFile]]:
+        return self.paths, self.ends, () if self.seek_file is None else (self.seek_file,)
+
+    def _elsewhere(self) -> str | None:
+        return None if self.cache is None else "the pictures are objects in a store"
 
 
 class Samples(Sequence[tuple[str, int]]):
@@ -136,13 +131,6 @@ class Samples(Sequence[tuple[str, int]]):
         return len(self) == len(other) and all(a == b for a, b in zip(self, other))
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def checked_index(index: int, length: int) -> int:
-    index = operator.index(index)
-    if not -length <= index < length:
-        raise IndexError(f"sample {index} of {length}")
-    return index + length if index < 0 else index
 
 
 # ---- Folders of classes in an object store, by the names of the objects.
@@ -170,7 +158,7 @@ _log = logging.getLogger("fastloader")
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
-class ImageFolder(FileList):
+class ImageFolder(FileList, called="folders"):
     """Pictures in ``root/class/...``, with torchvision's semantics.
 
     Class folders are sorted by name. Within a class, files are found at any depth, with folders and
@@ -322,7 +310,7 @@ _WHOLE = re.compile(r"^\s*[+-]?[0-9]+(\.0*)?\s*$")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
-class ListImages(FileList):
+class ListImages(FileList, called="lists of pictures"):
     """Pictures that a CSV, TSV or JSON file lists, with a label each.
 
     Args:

@@ -7,20 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from fastloader._core.machine.identity import found, is_a
 from fastloader._core.machine.mapped_memory import read_at
+from fastloader.datasets._formats.mapped_file import SeekFile
 from fastloader.datasets._formats.sample_form import (
     NoColumn,
     SampleForm,
     checked_columns,
     shown_dataset,
 )
-from fastloader.datasets.encoded import PictureSource
-from fastloader.datasets.files import checked_index
+from fastloader.datasets.pictures import Pictures, checked_index
 from fastloader.transforms._pillow import regular_file
-from fastloader.transforms._python_chain import as_tensor_chain
 
 # ---- Labels in a column of an Arrow table.
 
@@ -43,7 +41,7 @@ IMAGE = ("datasets.features.image", "Image")
 CLASS_LABEL = ("datasets.features.features", "ClassLabel")
 
 
-class HFImages(Dataset[Any]):
+class HFImages(Pictures, called="Hugging Face data sets"):
     """Pictures of a ``datasets.Dataset``, with the semantics of its ``Image`` feature.
 
     The pictures lie as encoded files in Arrow tables that ``datasets`` has mapped into memory, and the
@@ -141,12 +139,20 @@ class HFImages(Dataset[Any]):
         """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays."""
         return self._addresses.copy(), self._sizes.copy(), self.dataset.data
 
-    def files_of(self, indices: list[int]) -> list[Any]:
-        """None: the mappings are those of ``datasets``."""
-        return []
+    def _own_files(self) -> tuple[Any, Any, Sequence[SeekFile]] | None:
+        files = self.files()
+        return None if files is None else (*files, ())
 
-    def will_need(self, indices: list[int]) -> None:
-        """Nothing: the mappings are those of ``datasets``."""
+    def _elsewhere(self) -> None:
+        """None: the pictures are where ``datasets`` has mapped them, or in files."""
+
+    def _plan_note(self) -> str:
+        if self._files is not None:
+            return " (files)"
+        elsewhere = int((self._addresses == 0).sum())
+        return (
+            f" ({elsewhere} pictures are paths or missing: Pillow reads these)" if elsewhere else ""
+        )
 
     def _path(self, index: int) -> str:
         """The path of a picture, where the data set has it; otherwise ""."""
@@ -175,25 +181,11 @@ class HFImages(Dataset[Any]):
         with regular_file(path) as file:
             return bytes(file.read())
 
-    def open_rgb(self, index: int) -> Any:
-        """Opens a picture through Pillow, upright and in RGB."""
-        return PictureSource(self.image_bytes(index), self.name(index)).open_rgb(upright=True)
-
     def __repr__(self) -> str:
         return shown_dataset(self, {"Column of pictures": self.image})
 
     def __len__(self) -> int:
         return len(self.targets)
-
-    def __getitem__(self, index: int) -> Any:
-        index = checked_index(index, len(self))
-        picture = self.open_rgb(index)
-        if self.transform is not None:
-            picture = as_tensor_chain(self.transform)(picture)
-        target: Any = int(self.targets[index])
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return self.form.sample(picture, target, index)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from fastloader._core.machine.mapped_memory import read_view
 from fastloader._core.machine.messages import SILENT, progress
@@ -27,12 +26,12 @@ from fastloader.datasets._formats.lmdb_files import (
 from fastloader.datasets._formats.paths import is_url
 from fastloader.datasets._formats.sample_form import shown_dataset
 from fastloader.datasets._remote.shard_cache import ShardCache
-from fastloader.datasets.files import checked_index
+from fastloader.datasets.pictures import Pictures, checked_index
 from fastloader.transforms._pillow import decoded_rgb
 from fastloader.transforms._python_chain import as_tensor_chain
 
 
-class LMDBDataset(Dataset[Any]):
+class LMDBDataset(Pictures, called="LMDB files"):
     """Pictures that ``fastloader pack`` put into one file.
 
     The file is mapped into memory, read-only. All processes of the machine that read it share its pages
@@ -242,19 +241,27 @@ class LMDBDataset(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         index = checked_index(index, len(self))
-        if self.legacy:
-            from fastloader.datasets._formats import lmdb_legacy
+        if not self.legacy:
+            return super().__getitem__(index)
+        from fastloader.datasets._formats import lmdb_legacy
 
-            key = self._keys[index]
-            with self._damage_noticed():
-                if self.as_stored:
-                    return lmdb_legacy.read_stored(self.environment, key, self.transform)
-                image, target = lmdb_legacy.read_sample(self.environment, key)
-        else:
-            image, target = self.open_rgb(index), self.record(index).label
+        key = self._keys[index]
+        with self._damage_noticed():
+            if self.as_stored:
+                return lmdb_legacy.read_stored(self.environment, key, self.transform)
+            image, target = lmdb_legacy.read_sample(self.environment, key)
         if self.transform is not None:
             image = as_tensor_chain(self.transform)(image)
         return image, target if self.target_transform is None else self.target_transform(target)
+
+    def _label(self, index: int) -> int:
+        return self.record(index).label
+
+    def _elsewhere(self) -> None:
+        """None: the file is mapped. One that comes from a URL is in the cache."""
+
+    def _plan_note(self) -> str:
+        return "" if self.cache is None else " (in the cache)"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_environment": None}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from fastloader.datasets._formats.mongo_collections import (
     TWICE,
@@ -24,15 +23,15 @@ from fastloader.datasets._formats.mongo_collections import (
     whole_numbers,
 )
 from fastloader.datasets._formats.sample_form import Counters
-from fastloader.datasets.encoded import EncodedImage, PictureSource
-from fastloader.datasets.files import checked_index
+from fastloader.datasets.encoded import PictureSource
+from fastloader.datasets.pictures import Pictures, checked_index
 from fastloader.transforms._pillow import naming, opened
 
 _LONGEST_TIMEOUT = 1_000_000  # milliseconds of it are a number of 32 bits
 _BEGIN, _END = b"\xff\xd8", b"\xff\xd9"  # of a JPEG
 
 
-class MongoImages(Dataset[Any]):
+class MongoImages(Pictures):
     """Pictures in documents of a MongoDB collection, or in GridFS.
 
     The documents of a batch come by one query, for whatever number of samples, and carry the fields that
@@ -143,7 +142,7 @@ class MongoImages(Dataset[Any]):
         index = checked_index(index, len(self))
         key = self.keys[index]
         found = self._connection.call(lambda database: self._documents.of(database, [key]))
-        source = self._source(index, key in found, found.get(key, (None, None))[0])
+        source = self._source_of(index, key in found, found.get(key, (None, None))[0])
         if source.problem is not None:
             raise BadDocument(source.problem)
         return bytes(source.data)
@@ -171,7 +170,7 @@ class MongoImages(Dataset[Any]):
 
     def _sample(self, index: int, found: tuple[Any, Any] | None) -> Any:
         picture, label = (None, None) if found is None else found
-        source = self._source(index, found is not None, picture)
+        source = self._source_of(index, found is not None, picture)
         if self.targets is not None:
             label = int(self.targets[index])
         elif source.problem is None and not is_label(label):
@@ -180,10 +179,10 @@ class MongoImages(Dataset[Any]):
         label = -1 if label is None or not is_label(label) else int(label)
         if self.target_transform is not None:
             label = self.target_transform(label)
-        sample = self._picture(source), label
+        sample = self._encoded(source), label
         return (*sample, index) if self.return_index else sample
 
-    def _source(self, index: int, there: bool, picture: Any) -> PictureSource:
+    def _source_of(self, index: int, there: bool, picture: Any) -> PictureSource:
         """The bytes of a picture, or what is wrong with its document."""
         name = self.name(index)
         if not there:
@@ -201,17 +200,14 @@ class MongoImages(Dataset[Any]):
             picture = bytes(picture) + _END
         return PictureSource(picture, name)
 
-    def _picture(self, source: PictureSource) -> Any:
-        if self.transform is not None and self.mode == "RGB":
-            return EncodedImage(source, self.transform)
-        if source.problem is not None:
+    def _encoded(self, source: PictureSource) -> Any:
+        if source.problem is not None and (self.transform is None or self.mode != "RGB"):
             raise BadDocument(source.problem)
         if self.mode == "RGB":
-            picture = source.open_rgb()
-        else:
-            held = io.BytesIO(source.data)
-            with naming(source.name, repr(held)), opened(held, source.name) as file:
-                picture = file.convert(self.mode)
+            return super()._encoded(source)
+        held = io.BytesIO(source.data)
+        with naming(source.name, repr(held)), opened(held, source.name) as file:
+            picture = file.convert(self.mode)
         return picture if self.transform is None else self.transform(picture)
 
     def __repr__(self) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import bisect
 import collections
 import concurrent.futures
-import io
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from fastloader._core.machine.limits import available_threads
 from fastloader._core.machine.process import ProcessLock
@@ -23,11 +21,9 @@ from fastloader.datasets._formats.sample_form import (
     shown_dataset,
     shown_files,
 )
-from fastloader.datasets.encoded import EncodedImage, PictureSource
-from fastloader.datasets.files import checked_index
 from fastloader.datasets.hugging_face import labels_of
-from fastloader.transforms._pillow import opened, regular_file
-from fastloader.transforms._python_chain import as_tensor_chain
+from fastloader.datasets.pictures import FileSpans, Pictures, checked_index
+from fastloader.transforms._pillow import regular_file
 
 # ---- Row groups that pyarrow has read.
 
@@ -69,10 +65,7 @@ def _size(group: Any) -> int:
     return int(group.nbytes)
 
 
-_ORIENTATION = 0x0112  # EXIF's tag
-
-
-class ParquetImages(Dataset[Any]):
+class ParquetImages(Pictures, called="Parquet files"):
     """Pictures in Parquet files, with the semantics of ``datasets.Image``.
 
     ``datasets`` converts such files to Arrow first, which takes as much disk again. `ParquetImages`
@@ -233,15 +226,12 @@ class ParquetImages(Dataset[Any]):
 
     def places(self) -> tuple[Any, Any, Any]:
         """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays, if ``mapped``."""
-        addresses, sizes, mapped = [], [], []
-        for file in self._files:
-            assert file.places is not None
-            offsets, each = file.places
-            mapped.append(np.frombuffer(file.mapping, np.uint8))
-            base = np.uint64(mapped[-1].__array_interface__["data"][0])
-            addresses.append(np.where(offsets > 0, offsets + base, np.uint64(0)))
-            sizes.append(each)
-        return np.concatenate(addresses), np.concatenate(sizes), mapped
+        places = [file.places for file in self._files if file.places is not None]
+        offsets, sizes = map(np.concatenate, zip(*places, strict=True))
+        return FileSpans(self._files, self._starts, offsets, sizes).places()
+
+    def _elsewhere(self) -> str | None:
+        return None if self.mapped else super()._elsewhere()
 
     def files_of(self, indices: list[int]) -> list[ParquetFile]:
         """The files that these pictures are read from, and that may change meanwhile."""
@@ -280,28 +270,16 @@ class ParquetImages(Dataset[Any]):
         with regular_file(path) as picture:
             return bytes(picture.read())
 
-    def open_rgb(self, index: int) -> Any:
-        """Opens a picture through Pillow, upright and in RGB."""
-        return PictureSource(self.image_bytes(index), self.name(index)).open_rgb(upright=True)
-
     def __repr__(self) -> str:
         return shown_dataset(self, {"Files": shown_files(self.files)})
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, index: int) -> Any:
-        index = checked_index(index, len(self))
+    def _picture(self, index: int) -> Any:
         if self.mapped or self.transform is None:
-            picture = self.open_rgb(index)
-            if self.transform is not None:
-                picture = as_tensor_chain(self.transform)(picture)
-        else:
-            picture = EncodedImage(self._source(index), self.transform)
-        target: Any = int(self.targets[index])
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return self.form.sample(picture, target, index)
+            return super()._picture(index)
+        return self._encoded(self._source(index))
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """The samples of a batch, which are read in the order of the files."""
@@ -312,26 +290,6 @@ class ParquetImages(Dataset[Any]):
         for place in sorted(range(len(wanted)), key=wanted.__getitem__):
             samples[place] = self[wanted[place]]
         return samples
-
-    def _source(self, index: int) -> PictureSource:
-        """The bytes of a picture, or what is wrong with it. A picture that EXIF turns is turned here
-        and encoded anew without loss, because what decodes an `EncodedImage` does not turn it."""
-        name = self.name(index)
-        try:
-            encoded = self.image_bytes(index)
-        except (ValueError, OSError) as error:
-            return PictureSource(b"", name, str(error))
-        try:
-            with opened(io.BytesIO(encoded), name) as picture:
-                turned = picture.getexif().get(_ORIENTATION, 1) != 1
-            if turned:
-                out = io.BytesIO()
-                upright = PictureSource(encoded, name).open_rgb(upright=True)
-                upright.save(out, "PNG", compress_level=1)
-                encoded = out.getvalue()
-        except Exception:  # Pillow raises anything, and does so again where it counts
-            pass
-        return PictureSource(encoded, name)
 
 
 def _check_pyarrow() -> None:

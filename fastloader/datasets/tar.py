@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import os
 import warnings
@@ -10,9 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
 
-from fastloader.datasets._formats.mapped_file import Looks, MappedFile
+from fastloader.datasets._formats.mapped_file import Looks
 from fastloader.datasets._formats.paths import paths_of
 from fastloader.datasets._formats.sample_form import (
     SampleForm,
@@ -23,14 +21,13 @@ from fastloader.datasets._formats.sample_form import (
 from fastloader.datasets._formats.tar_shards import LABEL, NO_LABEL, content_of, own_name
 from fastloader.datasets._remote.remote_tar import Shard, open_shards, read_files
 from fastloader.datasets._remote.shard_cache import ShardCache
-from fastloader.datasets.encoded import EncodedImage, PictureSource
-from fastloader.datasets.files import checked_index
-from fastloader.transforms._python_chain import as_tensor_chain
+from fastloader.datasets.encoded import PictureSource
+from fastloader.datasets.pictures import FileSpans, Pictures, checked_index
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "pbm", "pnm", "bmp", "tif", "tiff", "img")
 
 
-class TarImages(Dataset[Any]):
+class TarImages(Pictures, called="tar shards"):
     """Pictures in tar files: WebDataset's shards, with random access.
 
     Files of one name up to the first dot, next to each other, are a sample, which is WebDataset's rule:
@@ -83,7 +80,7 @@ class TarImages(Dataset[Any]):
             sample lacks one of the columns, or it cannot be read.
     """
 
-    upright = False
+    spans: FileSpans
 
     def __init__(
         self,
@@ -140,11 +137,12 @@ class TarImages(Dataset[Any]):
             raise ValueError(
                 f"{', '.join(self.shards[:3])}: no sample has a picture (.{', .'.join(self._wanted)})"
             )
-        self._starts = np.cumsum(counts).tolist()  # of the shards
+        starts = np.cumsum(counts).tolist()  # of the shards
         self._numbers = np.concatenate(numbers)
         self.offsets = np.concatenate(offsets)
         self.sizes = np.concatenate(sizes)
         self.targets = np.concatenate(labels)
+        self.spans = FileSpans(self._shards, starts, self.offsets, self.sizes)
 
     def _check_columns(self) -> None:
         """Looks for what would otherwise be found in the middle of an epoch, or never."""
@@ -170,14 +168,15 @@ class TarImages(Dataset[Any]):
 
     def locate(self, index: int) -> tuple[Shard, int]:
         """The shard in which sample ``index`` lies, and its number there."""
-        shard = bisect.bisect_right(self._starts, index) - 1
-        return self._shards[shard], int(self._numbers[index])
+        return self._shards[self.spans.number(index)], int(self._numbers[index])
 
     def shard_numbers(self) -> tuple[Any, list[Shard]]:
         """Of each sample the number of its shard, an int64 array, and the shards."""
-        return np.repeat(np.arange(len(self._shards)), np.diff(self._starts)), list(self._shards)
+        return np.repeat(np.arange(len(self._shards)), np.diff(self.spans.starts)), list(
+            self._shards
+        )
 
-    def _encoded(self, indices: list[int]) -> list[bytes]:
+    def _encoded_of(self, indices: list[int]) -> list[bytes]:
         """The encoded pictures, read at the same time."""
         return read_files(
             [
@@ -186,13 +185,17 @@ class TarImages(Dataset[Any]):
             ]
         )
 
-    def places(self) -> tuple[Any, Any, Any]:
-        """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays."""
-        addresses, sizes = self.offsets.copy(), self.sizes.copy()
-        mapped = [np.frombuffer(shard.mapping, np.uint8) for shard in self._shards]
-        for each, begin, end in zip(mapped, self._starts, self._starts[1:]):
-            addresses[begin:end] += np.uint64(each.__array_interface__["data"][0])
-        return addresses, sizes, mapped
+    def sources(self, indices: list[int]) -> list[PictureSource]:
+        names = [self.name(index) for index in indices]
+        return [PictureSource(*each) for each in zip(self._encoded_of(indices), names, strict=True)]
+
+    def _elsewhere(self) -> str | None:
+        if self.mapped:
+            return None
+        return "the shards are in an object store, and more than their cache has room for"
+
+    def _plan_note(self) -> str:
+        return "" if self.cache is None else " (all shards in the cache)"
 
     def name(self, index: int) -> str:
         """The file of the picture, as its shard names it, and the shard. Of a shard that is read by
@@ -209,31 +212,9 @@ class TarImages(Dataset[Any]):
     def image_bytes(self, index: int) -> bytes:
         """The encoded picture, as it lies in the shard."""
         index = checked_index(index, len(self))
-        (found,) = self._encoded([index])
-        self._check(index)
+        (found,) = self._encoded_of([index])
+        Looks(self.files_of([index])).check()
         return found
-
-    def _check(self, index: int) -> None:
-        """Raises ValueError if the shard of a sample, which was read, has changed."""
-        for file in self.files_of([index]):
-            file.check()
-
-    def open_rgb(self, index: int) -> Any:
-        """Opens a picture through Pillow, in RGB."""
-        return PictureSource(self.image_bytes(index), self.name(index)).open_rgb()
-
-    def files_of(self, indices: list[int]) -> list[MappedFile]:
-        """The files that these pictures are read from, and that may change meanwhile."""
-        numbers = {bisect.bisect_right(self._starts, index) - 1 for index in indices}
-        return [file for number in numbers if (file := self._shards[number].mapped_file)]
-
-    def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
-        numbers = [bisect.bisect_right(self._starts, index) - 1 for index in indices]
-        # Taken from the arrays together, since each number taken alone costs as much as the call below.
-        offsets, sizes = self.offsets[indices].tolist(), self.sizes[indices].tolist()
-        for number, offset, size in zip(numbers, offsets, sizes):
-            self._shards[number].will_need(offset, size)
 
     def __repr__(self) -> str:
         return shown_dataset(self, {"Shards": shown_files(self.shards)})
@@ -261,36 +242,8 @@ class TarImages(Dataset[Any]):
             raise ValueError(f"{self.name(index)}: the sample has no .{extension}")
         return shard, *found
 
-    def _target(self, index: int) -> Any:
-        target = int(self.targets[index])
-        return target if self.target_transform is None else self.target_transform(target)
-
-    def __getitem__(self, index: int) -> Any:
-        index = checked_index(index, len(self))
-        image = self.open_rgb(index)
-        if self.transform is not None:
-            image = as_tensor_chain(self.transform)(image)
-        sample = self.form.sample(image, self._target(index), index)
-        if self.columns:  # which were read since the look at the picture's file
-            self._check(index)
-        return sample
-
-    def __getitems__(self, indices: list[int]) -> list[Any]:
-        """The samples of a batch. Of shards that are not `mapped`, what they consist of is read at the
-        same time, and pictures with a transform are `EncodedImage`s, which ``default_collate`` makes to
-        tensors."""
-        if self.mapped or type(self).__getitem__ is not TarImages.__getitem__:
-            return [self[index] for index in indices]
-        indices = [checked_index(index, len(self)) for index in indices]
-        rest = self._rest(indices) if self.columns else [()] * len(indices)
-        samples = []
-        for index, content, others in zip(indices, self._encoded(indices), rest, strict=True):
-            source = PictureSource(content, self.name(index))
-            picture = (
-                source.open_rgb()
-                if self.transform is None
-                else EncodedImage(source, self.transform)
-            )
-            samples.append(self.form.sample(picture, self._target(index), index, others))
-        Looks(self.files_of(indices)).check()
-        return samples
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "spans" not in state:  # pickled by version 0.2
+            starts = self.__dict__.pop("_starts")
+            self.spans = FileSpans(self._shards, starts, self.offsets, self.sizes)

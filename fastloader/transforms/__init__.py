@@ -7,78 +7,26 @@ draws are not: one number from torch's default generator seeds a counter-based g
 
 from __future__ import annotations
 
-from fastloader.transforms._apply import apply
-from fastloader.transforms.geometry import (
-    CenterCrop,
-    Pad,
-    RandomAffine,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomPerspective,
-    RandomResizedCrop,
-    RandomRotation,
-    RandomVerticalFlip,
-    Resize,
-)
-from fastloader.transforms.pixels import (
-    ColorJitter,
-    GaussianBlur,
-    Grayscale,
-    RandomAdjustSharpness,
-    RandomAutocontrast,
-    RandomEqualize,
-    RandomGrayscale,
-    RandomInvert,
-    RandomPosterize,
-    RandomSolarize,
-)
-from fastloader.transforms.policies import (
-    AugMix,
-    AutoAugment,
-    AutoAugmentPolicy,
-    RandAugment,
-    TrivialAugmentWide,
-)
-from fastloader.transforms.structure import Compose, RandomApply, RandomChoice, RandomOrder
-from fastloader.transforms.tensors import CutMix, MixUp, RandomErasing, named_steps
-from fastloader.transforms.transform import Normalize, PILToTensor, ToTensor
+import typing as _typing
 
-__all__ = [
-    "AugMix",
-    "AutoAugment",
-    "AutoAugmentPolicy",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "CutMix",
-    "GaussianBlur",
-    "Grayscale",
-    "MixUp",
-    "Normalize",
-    "PILToTensor",
-    "Pad",
-    "RandAugment",
-    "RandomAdjustSharpness",
-    "RandomAffine",
-    "RandomApply",
-    "RandomAutocontrast",
-    "RandomChoice",
-    "RandomCrop",
-    "RandomEqualize",
-    "RandomErasing",
-    "RandomGrayscale",
-    "RandomHorizontalFlip",
-    "RandomInvert",
-    "RandomOrder",
-    "RandomPerspective",
-    "RandomPosterize",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomSolarize",
-    "RandomVerticalFlip",
-    "Resize",
-    "ToTensor",
-    "TrivialAugmentWide",
-    "apply",
-    "named_steps",
-]
+from fastloader.transforms import (
+    _apply,
+    geometry,
+    pixels,
+    policies,
+    structure,
+    tensors,
+    transform,
+)
+from fastloader.transforms._apply import *  # noqa: F403
+from fastloader.transforms.geometry import *  # noqa: F403
+from fastloader.transforms.pixels import *  # noqa: F403
+from fastloader.transforms.policies import *  # noqa: F403
+from fastloader.transforms.structure import *  # noqa: F403
+from fastloader.transforms.tensors import *  # noqa: F403
+from fastloader.transforms.transform import *  # noqa: F403
+
+if not _typing.TYPE_CHECKING:
+    # A type checker follows the stars. A list that is computed would be an empty one to it.
+    _families = (_apply, geometry, pixels, policies, structure, tensors, transform)
+    __all__ = sorted(name for family in _families for name in family.__all__)

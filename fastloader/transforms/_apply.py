@@ -8,6 +8,8 @@ from typing import Any
 from fastloader.transforms._recipe.operations import Canvas, unnamed
 from fastloader.transforms.tensors import erase
 
+__all__ = ["apply"]
+
 
 def apply(picture: Any, steps: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:
     """Does what ``loader.replay(index)["steps"]`` lists to a Pillow picture, and returns what comes out.

@@ -13,14 +13,10 @@ import struct
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastloader._core.machine import extension
 from fastloader.errors import Error
-
-if TYPE_CHECKING:
-    from fastloader import _native
-
 
 # ---- The work of decoding a JPEG, found from its markers: the decoder itself cannot be
 # stopped.
@@ -489,23 +485,3 @@ def warn_of_size(reason: str) -> None:
 
 def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # or a pipe waits for its writer
-
-
-# ---- Pictures that the native module makes one at a time, with Pillow's limits.
-
-
-def picture_job(**options: Any) -> _native.ImageJob:
-    """An ImageJob of any size, with the limits that ``Image.MAX_IMAGE_PIXELS`` says now."""
-    large, most = pixel_limits()
-    return extension.native.ImageJob(
-        planar=False, any_size=True, pixel_limit=most, large_pixels=large, **options
-    )
-
-
-def made_picture(job: _native.ImageJob, *which: int) -> tuple[Any, tuple[int, int]]:
-    """(RGB bytes, (height, width)) of what ``ImageJob.picture`` makes, with Pillow's warning of a large
-    one."""
-    pixels, size, warning = job.picture(*which)
-    if warning:
-        warn_of_size(warning)
-    return pixels, size

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from fastloader.transforms import _arguments
-from fastloader.transforms._pillow import image_module
 from fastloader.transforms._recipe import sized as geometry
 from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms._recipe.draws import CROP, HORIZONTAL_FLIP, VERTICAL_FLIP
-from fastloader.transforms._recipe.operations import PADDING_MODES, Size
+from fastloader.transforms._recipe.operations import PADDING_MODES, Size, apply_operation
 from fastloader.transforms._recipe.recipe import (
     Number,
     Step,
@@ -24,7 +23,20 @@ from fastloader.transforms._recipe.recipe import (
     single,
     sized,
 )
-from fastloader.transforms.transform import RecipeTransform
+from fastloader.transforms.transform import RecipeTransform, WithProbability
+
+__all__ = [
+    "Resize",
+    "CenterCrop",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "Pad",
+    "RandomHorizontalFlip",
+    "RandomVerticalFlip",
+    "RandomRotation",
+    "RandomAffine",
+    "RandomPerspective",
+]
 
 # ---- Parts of the picture, and borders around it.
 
@@ -179,36 +191,26 @@ class RandomCrop(RecipeTransform):
 # ---- The picture mirrored.
 
 
-class RandomHorizontalFlip(RecipeTransform):
+class _Flip(WithProbability):
+    _number: ClassVar[int]  # of its draws in the head of a chain
+
+    def apply(self, image: Any, draw: Draw) -> Any:
+        # With the numbers of a chain's head, and not with the step's.
+        if draw(self._number).uniform() >= self.p:
+            return image
+        return apply_operation(image, self._operation, ())
+
+
+class RandomHorizontalFlip(_Flip):
     """Mirrors left and right with probability ``p``."""
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = _arguments.probability(p)
-
-    def step(self, size: Size | None) -> Step:
-        return apply(self.p, operation("hflip"))
-
-    def apply(self, image: Any, draw: Draw) -> Any:
-        # With the numbers of a chain's head, and not with the step's.
-        if draw(HORIZONTAL_FLIP).uniform() >= self.p:
-            return image
-        return image.transpose(image_module().Transpose.FLIP_LEFT_RIGHT)
+    _operation, _number = "hflip", HORIZONTAL_FLIP
 
 
-class RandomVerticalFlip(RecipeTransform):
+class RandomVerticalFlip(_Flip):
     """Mirrors top and bottom with probability ``p``."""
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = _arguments.probability(p)
-
-    def step(self, size: Size | None) -> Step:
-        return apply(self.p, operation("vflip"))
-
-    def apply(self, image: Any, draw: Draw) -> Any:
-        # With the numbers of a chain's head, and not with the step's.
-        if draw(VERTICAL_FLIP).uniform() >= self.p:
-            return image
-        return image.transpose(image_module().Transpose.FLIP_TOP_BOTTOM)
+    _operation, _number = "vflip", VERTICAL_FLIP
 
 
 # ---- Other sizes.

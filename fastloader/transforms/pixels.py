@@ -23,7 +23,20 @@ from fastloader.transforms._recipe.recipe import (
     single,
     together,
 )
-from fastloader.transforms.transform import RecipeTransform, shown
+from fastloader.transforms.transform import RecipeTransform, WithProbability, shown
+
+__all__ = [
+    "ColorJitter",
+    "Grayscale",
+    "RandomGrayscale",
+    "GaussianBlur",
+    "RandomAdjustSharpness",
+    "RandomAutocontrast",
+    "RandomEqualize",
+    "RandomInvert",
+    "RandomPosterize",
+    "RandomSolarize",
+]
 
 # ---- Brightness, contrast, saturation and hue.
 
@@ -122,18 +135,17 @@ class Grayscale(RecipeTransform):
         return grey if self.num_output_channels == 1 else image_module().merge("RGB", [grey] * 3)
 
 
-class RandomGrayscale(RecipeTransform):
+class RandomGrayscale(WithProbability):
     """Makes a picture of greys with probability ``p`` (default 0.1), with as many channels as before.
 
     Raises:
         ValueError: for a probability outside 0..1.
     """
 
-    def __init__(self, p: float = 0.1) -> None:
-        self.p = _arguments.probability(p)
+    _operation = "grayscale"
 
-    def step(self, size: Size | None) -> Step:
-        return apply(self.p, operation("grayscale"))
+    def __init__(self, p: float = 0.1) -> None:
+        super().__init__(p)
 
 
 # ---- Sharper and softer pictures.
@@ -203,18 +215,14 @@ class GaussianBlur(RecipeTransform):
 # ---- Values of pixels by way of a table, and Pillow's ways to spread them.
 
 
-class RandomInvert(RecipeTransform):
+class RandomInvert(WithProbability):
     """Makes a negative, with probability ``p`` (default 0.5).
 
     Raises:
         ValueError: for a probability outside 0..1.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = _arguments.probability(p)
-
-    def step(self, size: Size | None) -> Step:
-        return apply(self.p, operation("invert"))
+    _operation = "invert"
 
 
 class RandomPosterize(RecipeTransform):
@@ -259,29 +267,21 @@ class RandomSolarize(RecipeTransform):
         return apply(self.p, operation("solarize", constant(self.threshold)))
 
 
-class RandomAutocontrast(RecipeTransform):
+class RandomAutocontrast(WithProbability):
     """Spreads each channel's values over 0..255, with probability ``p`` (default 0.5).
 
     Raises:
         ValueError: for a probability outside 0..1.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = _arguments.probability(p)
-
-    def step(self, size: Size | None) -> Step:
-        return apply(self.p, operation("autocontrast"))
+    _operation = "autocontrast"
 
 
-class RandomEqualize(RecipeTransform):
+class RandomEqualize(WithProbability):
     """Makes each channel's histogram even, with probability ``p`` (default 0.5).
 
     Raises:
         ValueError: for a probability outside 0..1.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = _arguments.probability(p)
-
-    def step(self, size: Size | None) -> Step:
-        return apply(self.p, operation("equalize"))
+    _operation = "equalize"

@@ -31,6 +31,14 @@ from fastloader.transforms._recipe.recipe import (
 )
 from fastloader.transforms.transform import RecipeTransform
 
+__all__ = [
+    "AutoAugment",
+    "AutoAugmentPolicy",
+    "RandAugment",
+    "TrivialAugmentWide",
+    "AugMix",
+]
+
 # ---- The operations that policies draw from, by torchvision's names, and their strengths.
 
 

@@ -22,6 +22,8 @@ from fastloader.transforms._recipe.recipe import (
 from fastloader.transforms.tensors import BatchMixing
 from fastloader.transforms.transform import RecipeTransform, Transform, size_after, step_of
 
+__all__ = ["Compose", "RandomApply", "RandomChoice", "RandomOrder"]
+
 Transforms = Sequence[Callable[[Any], Any]]
 
 

@@ -20,6 +20,8 @@ from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms._recipe.operations import OPERATIONS, NamedOperation, named, unnamed
 from fastloader.transforms.transform import Transform
 
+__all__ = ["RandomErasing", "MixUp", "CutMix", "named_steps"]
+
 # ---- MixUp and CutMix with torchvision's distribution: how they are drawn, and what becomes of
 # a batch.
 

@@ -8,7 +8,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class AugmentOp:
     translate_pct: float = 0.45
 
     def __post_init__(self) -> None:
-        if self.name not in _STEPS:
+        if self.name not in AUGMENT_KINDS:
             raise ValueError(f"there is no operation {self.name!r} in timm's policies")
         if len(self.fill) not in (1, 3) or not all(0 <= value <= 255 for value in self.fill):
             raise ValueError(f"img_mean={self.fill}: use a colour of 1 or 3 bytes")
@@ -143,7 +143,7 @@ class AugmentOp:
 
     @functools.cached_property
     def step(self) -> Step:
-        done = _STEPS[self.name](self)
+        done = AUGMENT_KINDS[self.name].step(self)
         return done if self.prob >= 1 else apply(max(0.0, self.prob), done)
 
     @property
@@ -265,35 +265,72 @@ def _pixels(op: AugmentOp) -> float:
     return float(op.translate_const or 0)
 
 
-# What timm's NAME_TO_OP does with the numbers of its LEVEL_TO_ARG.
-_STEPS: dict[str, Callable[[AugmentOp], Step]] = {
-    "AutoContrast": _plain("autocontrast"),
-    "Equalize": _plain("equalize"),
-    "Invert": _plain("invert"),
-    "Rotate": _rotated,
-    "Posterize": _posterized(1.0, 0.0),
-    "PosterizeIncreasing": _posterized(-1.0, 4.0),
-    "PosterizeOriginal": _posterized(1.0, 4.0),
-    "Solarize": _solarized(1.0, 0.0),
-    "SolarizeIncreasing": _solarized(-1.0, 256.0),
-    "SolarizeAdd": _solarized_add,
-    "Color": _enhanced("saturation"),
-    "ColorIncreasing": _enhanced_more("saturation"),
-    "Contrast": _enhanced("contrast"),
-    "ContrastIncreasing": _enhanced_more("contrast"),
-    "Brightness": _enhanced("brightness"),
-    "BrightnessIncreasing": _enhanced_more("brightness"),
-    "Sharpness": _enhanced("sharpness"),
-    "SharpnessIncreasing": _enhanced_more("sharpness"),
-    "ShearX": _warped(1, _shear),
-    "ShearY": _warped(3, _shear),
-    "TranslateX": _warped(2, _pixels),
-    "TranslateY": _warped(5, _pixels),
-    "TranslateXRel": _warped(2, _part, "width"),
-    "TranslateYRel": _warped(5, _part, "height"),
-    "Desaturate": _desaturated,
-    "GaussianBlur": _blurred,
-    "GaussianBlurRand": _blurred_at_random,
+Level = tuple[Any, ...]  # the name of a function of levels, and the arguments that are bound to it
+
+
+def _level(name: str, **bound: float) -> Level:
+    return (f"_{name}_level_to_arg", *sorted(bound.items()))
+
+
+class AugmentKind(NamedTuple):
+    """What is known of all operations of a name. ``step`` is what they do here. In timm they do that if
+    ``function``, in its NAME_TO_OP, gets what ``level``, in its LEVEL_TO_ARG, makes of their levels."""
+
+    step: Callable[[AugmentOp], Step]
+    function: str
+    level: Level | None = None
+
+
+AUGMENT_KINDS: dict[str, AugmentKind] = {
+    "AutoContrast": AugmentKind(_plain("autocontrast"), "auto_contrast"),
+    "Equalize": AugmentKind(_plain("equalize"), "equalize"),
+    "Invert": AugmentKind(_plain("invert"), "invert"),
+    "Rotate": AugmentKind(_rotated, "rotate", _level("rotate")),
+    "Posterize": AugmentKind(_posterized(1.0, 0.0), "posterize", _level("posterize")),
+    "PosterizeIncreasing": AugmentKind(
+        _posterized(-1.0, 4.0), "posterize", _level("posterize_increasing")
+    ),
+    "PosterizeOriginal": AugmentKind(
+        _posterized(1.0, 4.0), "posterize", _level("posterize_original")
+    ),
+    "Solarize": AugmentKind(_solarized(1.0, 0.0), "solarize", _level("solarize")),
+    "SolarizeIncreasing": AugmentKind(
+        _solarized(-1.0, 256.0), "solarize", _level("solarize_increasing")
+    ),
+    "SolarizeAdd": AugmentKind(_solarized_add, "solarize_add", _level("solarize_add")),
+    "Color": AugmentKind(_enhanced("saturation"), "color", _level("enhance")),
+    "ColorIncreasing": AugmentKind(
+        _enhanced_more("saturation"), "color", _level("enhance_increasing")
+    ),
+    "Contrast": AugmentKind(_enhanced("contrast"), "contrast", _level("enhance")),
+    "ContrastIncreasing": AugmentKind(
+        _enhanced_more("contrast"), "contrast", _level("enhance_increasing")
+    ),
+    "Brightness": AugmentKind(_enhanced("brightness"), "brightness", _level("enhance")),
+    "BrightnessIncreasing": AugmentKind(
+        _enhanced_more("brightness"), "brightness", _level("enhance_increasing")
+    ),
+    "Sharpness": AugmentKind(_enhanced("sharpness"), "sharpness", _level("enhance")),
+    "SharpnessIncreasing": AugmentKind(
+        _enhanced_more("sharpness"), "sharpness", _level("enhance_increasing")
+    ),
+    "ShearX": AugmentKind(_warped(1, _shear), "shear_x", _level("shear")),
+    "ShearY": AugmentKind(_warped(3, _shear), "shear_y", _level("shear")),
+    "TranslateX": AugmentKind(_warped(2, _pixels), "translate_x_abs", _level("translate_abs")),
+    "TranslateY": AugmentKind(_warped(5, _pixels), "translate_y_abs", _level("translate_abs")),
+    "TranslateXRel": AugmentKind(
+        _warped(2, _part, "width"), "translate_x_rel", _level("translate_rel")
+    ),
+    "TranslateYRel": AugmentKind(
+        _warped(5, _part, "height"), "translate_y_rel", _level("translate_rel")
+    ),
+    "Desaturate": AugmentKind(
+        _desaturated, "desaturate", _level("minmax", min_val=0.5, max_val=1.0)
+    ),
+    "GaussianBlur": AugmentKind(
+        _blurred, "gaussian_blur", _level("minmax", min_val=0.1, max_val=2.0)
+    ),
+    "GaussianBlurRand": AugmentKind(_blurred_at_random, "gaussian_blur_rand", _level("minmax")),
 }
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from fastloader._core.machine import identity
 from fastloader.errors import NotNative
+from fastloader.transforms import _arguments
 from fastloader.transforms._pillow import image_module
 from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms._recipe.operations import Size
-from fastloader.transforms._recipe.recipe import Step
+from fastloader.transforms._recipe.recipe import Step, apply, operation
+
+__all__ = ["PILToTensor", "ToTensor", "Normalize"]
 
 # ---- What all transforms have in common.
 
@@ -79,6 +82,18 @@ class RecipeTransform(Transform):
 
     def apply(self, image: Any, draw: Draw) -> Any:
         return draw.run(self.step(image.size[::-1]), image)
+
+
+class WithProbability(RecipeTransform):
+    """Does one operation that takes no numbers, with probability ``p``."""
+
+    _operation: ClassVar[str]
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = _arguments.probability(p)
+
+    def step(self, size: Size | None) -> Step:
+        return apply(self.p, operation(self._operation))
 
 
 def step_of(transform: Any, size: Size | None) -> Step:

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "check.h"
 #include "image/ops/operation.h"
 #include "resize_reference.h"
 
@@ -45,7 +47,7 @@ class OperationSamples {
   Operation make(const ImageSize& size) {
     for (;;) {
       const auto kind = static_cast<Operation::Kind>(random_.below(kOperationKinds));
-      if (!is_of_mix(kind)) return make(kind, size);
+      if (effect_of(kind) != Operation::Effect::kMix) return make(kind, size);
     }
   }
 
@@ -74,7 +76,10 @@ class OperationSamples {
     return least + static_cast<double>(random_.below(static_cast<size_t>(most - least) + 1));
   }
 
-  double factor() { return random_.one_in(4) ? whole(0, 2) : uniform(-1, 4); }
+  double factor() {
+    if (random_.one_in(3)) return whole(0, 2);
+    return random_.one_in(2) ? uniform(0, 1) : uniform(-1, 4);
+  }
 
   double radius() { return random_.one_in(4) ? 0 : uniform(0, random_.one_in(4) ? 90 : 3); }
 
@@ -122,19 +127,6 @@ class OperationSamples {
         return {uniform(-9, 270)};
       case Kind::kSolarizeAdd:
         return random_.one_in(2) ? Numbers{whole(-300, 300)} : Numbers{whole(-99, 99), factor()};
-      case Kind::kBrightness:
-      case Kind::kContrast:
-      case Kind::kSaturation:
-      case Kind::kSharpness:
-        return {factor()};
-      case Kind::kMixBegin:
-      case Kind::kMixAdd:
-        return {random_.one_in(3) ? whole(0, 1) : uniform(0, 1)};
-      case Kind::kMixBlend:
-      case Kind::kMixEnd:
-        return {factor()};
-      case Kind::kHue:
-        return {uniform(-0.5, 0.5)};
       case Kind::kPillowBlur:
         return {radius(), radius()};
       case Kind::kGaussianBlur:
@@ -160,16 +152,24 @@ class OperationSamples {
       case Kind::kResize:
         return {random_.one_in(5) ? height_ : edge(), random_.one_in(5) ? width_ : edge(),
                 whole(0, 5)};
-      case Kind::kInvert:
-      case Kind::kAutocontrast:
-      case Kind::kEqualize:
-      case Kind::kGrayscale:
-      case Kind::kHflip:
-      case Kind::kVflip:
-      case Kind::kCount:
-        return {};
+      default:
+        return factors(kind);
     }
-    return {};
+  }
+
+  /// As many numbers as the kind takes, each of which may be a factor or a share.
+  Numbers factors(Operation::Kind kind) {
+    for (int tries = 0; tries < 1000; ++tries) {
+      Operation made{kind, {}};
+      for (; made.numbers.size() <= 12; made.numbers.push_back(factor())) {
+        try {
+          validate(made);
+          return made.numbers;
+        } catch (const InvalidArgument&) {  // too few, or one that the kind does not take
+        }
+      }
+    }
+    throw Failure{std::string(name_of(kind)) + " takes other numbers: it needs a case here"};
   }
 
   Random& random_;

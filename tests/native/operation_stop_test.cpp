@@ -9,17 +9,11 @@
 #include "base/error.h"
 #include "check.h"
 #include "image/dispatch.h"
-#include "image/ops/frame.h"
+#include "image/ops/families.h"
 #include "image/ops/kernels/colour.h"
 #include "image/ops/kernels/filter.h"
 #include "image/ops/kernels/warp.h"
-#include "image/ops/lookup.h"
-#include "image/ops/mix.h"
 #include "image/ops/operation.h"
-#include "image/ops/pillow_blur.h"
-#include "image/ops/resize.h"
-#include "image/ops/rotate.h"
-#include "image/ops/warp.h"
 
 namespace fastloader {
 namespace {

@@ -95,7 +95,7 @@ TEST(a_chain_on_one_canvas_equals_single_operations_on_canvases_of_their_own) {
     }
   }
   for (size_t kind = 0; kind < kOperationKinds; ++kind) {
-    EXPECT(applied[kind] > 200 || is_of_mix(static_cast<Kind>(kind)));
+    EXPECT(applied[kind] > 200 || effect_of(static_cast<Kind>(kind)) == Operation::Effect::kMix);
   }
 }
 
@@ -107,7 +107,7 @@ TEST(every_operation_takes_every_small_size) {
     for (size_t width = 1; width <= 7; ++width) {
       const ImageSize size{height, width};
       for (size_t kind = 0; kind < kOperationKinds; ++kind) {
-        if (is_of_mix(static_cast<Kind>(kind))) continue;
+        if (effect_of(static_cast<Kind>(kind)) == Operation::Effect::kMix) continue;
         put(size, random_picture(size, random), canvas);
         apply_and_compare(samples.make(static_cast<Kind>(kind), size), canvas);
       }
@@ -174,12 +174,13 @@ TEST(nothing_is_allocated_for_pictures_that_the_canvas_has_room_for) {
 
 // ---- Mixes --------------------------------------------------------------------------------------
 
-/// What mix.h says, one byte after the other.
+/// What families.h says of a mix, one byte after the other.
 class MixByBytes {
  public:
   void apply(const Operation& operation, Canvas& canvas) {
     const float number = operation.numbers.empty() ? 0 : static_cast<float>(operation.numbers[0]);
-    if (!is_of_mix(operation.kind)) return fastloader::apply(operation, canvas);
+    if (effect_of(operation.kind) != Operation::Effect::kMix)
+      return fastloader::apply(operation, canvas);
     if (operation.kind == Kind::kMixBegin) {
       kept_ = picture_on(canvas);
       sum_.clear();

@@ -112,7 +112,7 @@ def _forget_workers():
     """Torch looks for ended workers of every iterator that there is, and whenever a child ends: those
     of a test that failed, whose error holds its iterator, would fail this end and the next test."""
     dataloader = sys.modules.get("torch.utils.data.dataloader")
-    if dataloader is None:  # tests/ptx runs where there is no torch
+    if dataloader is None:  # tests/emulation/ptx runs where there is no torch
         return
     for each in gc.get_objects():
         if isinstance(each, dataloader._MultiProcessingDataLoaderIter) and each._worker_pids_set:

@@ -59,7 +59,7 @@ def _recorded():
 
     def watched(name):
         def become(numbers, size, draws):
-            found = known[name][0](numbers, size, draws)
+            found = known[name].draw(numbers, size, draws)
             leaves.append((name, list(numbers), found))
             expected.extend(found)
             return found
@@ -76,7 +76,7 @@ def _recorded():
         else:
             leaves.append((name, numbers, [(name, numbers)]))
 
-    sized.SIZED.update({name: (watched(name), *known[name][1:]) for name in known})
+    sized.SIZED.update({name: known[name]._replace(draw=watched(name)) for name in known})
     canvas.apply_operation = applied
     try:
         yield leaves, note

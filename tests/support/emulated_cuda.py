@@ -50,7 +50,9 @@ class Finder:
         if name == "fastloader._native":
             file = BUILD / f"_native{importlib.machinery.EXTENSION_SUFFIXES[0]}"
             if not file.exists():
-                raise RuntimeError(f"{VARIABLE}=emulated, but {file} was not built: see HACKING.md")
+                raise RuntimeError(
+                    f"{VARIABLE}=emulated, but {file} was not built: see tests/emulation"
+                )
             return _then(importlib.util.spec_from_file_location(name, file), _change_native)
         if name == "fastloader._core.delivery.engine":
             return _then(importlib.machinery.PathFinder.find_spec(name, path), _change_engine)
@@ -70,7 +72,7 @@ def _then(spec, change):
 
 @functools.cache
 def _emulator():
-    library = ctypes.CDLL(str(BUILD / "tests/cuda_emulated/libcuda_emulated_torch.so"))
+    library = ctypes.CDLL(str(BUILD / "tests/emulation/runtime/libcuda_emulated_torch.so"))
     library.emulated_torch_allocate.restype = ctypes.c_void_p
     library.emulated_torch_allocate.argtypes = [ctypes.c_size_t]
     library.emulated_torch_real.restype = ctypes.c_void_p

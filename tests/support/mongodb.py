@@ -7,8 +7,10 @@ import shutil
 import pytest
 from faulty_proxy import FaultyProxy
 
-from fastloader.cli.bench.sources.collection import VARIABLE
-from fastloader.cli.bench.sources.mongo_server import MongoServer
+pytest.importorskip("benchmarks.peers", reason="needs the source tree")
+
+from benchmarks.peers.collection import VARIABLE
+from benchmarks.peers.mongo_server import MongoServer
 
 
 def server_or_skip(folder):

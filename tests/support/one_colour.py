@@ -1,5 +1,5 @@
-"""Photographs of one colour each, by which every picture of an epoch of ``fastloader bench --source`` is
-known again."""
+"""Photographs of one colour each, by which every picture of an epoch of ``python -m benchmarks.peers
+--source`` is known again."""
 
 import importlib
 
@@ -8,8 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from fastloader.cli.bench.scenarios import Settings
-from fastloader.cli.bench.sources import comparison
+pytest.importorskip("benchmarks.peers")  # needs the source tree
+
+from benchmarks.peers.places import CONTENDERS
+from benchmarks.peers.scenarios import Settings
 
 PACKAGES = {"lmdb": ["lmdb"], "tar-webdataset": ["webdataset"], "hf": ["datasets"]}
 PACKAGES |= {"parquet": ["pyarrow"], "s3": ["obstore", "moto"]}
@@ -43,8 +45,8 @@ def contender(name, settings):
     """Epochs of it; skips without its packages."""
     for package in PACKAGES.get(name, ["pymongo"] if name.startswith("mongo") else []):
         pytest.importorskip(package)
-    scenario = comparison.CONTENDERS[name]
-    module = importlib.import_module(f"fastloader.cli.bench.scenarios.{scenario.module}")
+    scenario = CONTENDERS[name]
+    module = importlib.import_module(f"benchmarks.peers.scenarios.{scenario.module}")
     assert module.versions()["torch"] == torch.__version__
     return getattr(module, scenario.function)(settings)
 

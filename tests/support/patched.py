@@ -12,7 +12,8 @@ from fastloader._core.machine import identity
 PACKAGES = ("torchvision", "timm", "PIL")
 # Of other packages, the modules whose functions a user may have patched to change pictures.
 MODULES = ("torch.nn.modules.module", "torch.utils.data.dataset")
-OURS = ("fastloader.compat.timm.", "fastloader.datasets.", "fastloader.transforms.steps.")
+OURS = ("fastloader.compat.timm.", "fastloader.datasets.", "fastloader.transforms.")
+ENCODED = "fastloader.datasets.encoded"  # in which no dataset stands
 
 
 def ran(work):
@@ -50,7 +51,7 @@ def _homes(_modules):
     homes = {}
     for module in [*sys.modules.values()]:
         name = str(getattr(module, "__name__", ""))
-        ours = name.startswith(OURS) and ("._" not in name or name.endswith(".file_list"))
+        ours = name.startswith(OURS) and "._" not in name and name != ENCODED
         if name.partition(".")[0] not in PACKAGES and name not in MODULES and not ours:
             continue
         for key, value in [*vars(module).items()]:

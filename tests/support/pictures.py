@@ -251,9 +251,9 @@ def throttle(monkeypatch, files, seconds):
     require_hooks()
     opened = files.opened
 
-    def throttled(self, native):
-        made = opened(self, native)
-        made.source = native.DelayedSource(made.source, seconds)
+    def throttled(self):
+        made = opened(self)
+        made.source = extension.native.DelayedSource(made.source, seconds)
         return made
 
     monkeypatch.setattr(files, "opened", throttled)

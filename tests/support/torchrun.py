@@ -17,7 +17,7 @@ PRELUDE = """
     import torch.distributed as dist
     import torch.distributed.nn  # its functions keep the group as a default, if it is there by then
     from fastloader import FastLoader, Error
-    from fastloader._core.order.distributed import shards
+    from fastloader._core.order.distributed import share
     from support import Pictures
     if GROUP:
         dist.init_process_group("gloo")

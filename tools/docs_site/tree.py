@@ -5,6 +5,7 @@ page that lists it. A link to a file that is not in the site becomes its text.""
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 import shutil
@@ -18,6 +19,7 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 _WITHOUT_NAVIGATION = "---\nhide:\n  - navigation\n---\n\n"
 _WITHOUT_SEARCH = "---\nsearch:\n  exclude: true\n---\n\n"
+_FILE_SHOWN = re.compile(r"^::: (\S+)/(\w+\.py)$((?:\n    .*)*)", re.MULTILINE)
 _COMMENT = re.compile(r"<!-- /?figure.*?-->")
 
 
@@ -68,7 +70,7 @@ def write_tree(folder: Path, paths: Iterable[str]) -> None:
         if path.endswith(".py"):
             target.write_text(listing(path, source.read_text()))
             continue
-        text, pictures = rewritten(path, source.read_text(), pages)
+        text, pictures = rewritten(path, with_names(source.read_text()), pages)
         # The first page has no neighbours in its part of the navigation.
         target.write_text(f"{_WITHOUT_NAVIGATION}{text}" if path == "README.md" else text)
         for picture in pictures:
@@ -76,6 +78,28 @@ def write_tree(folder: Path, paths: Iterable[str]) -> None:
             shutil.copyfile(REPOSITORY / picture, folder / picture)
     for name in ("site.css", "favicon.svg", "iframe-worker.js"):
         shutil.copyfile(HERE / name, folder / name)
+
+
+def with_names(text: str) -> str:
+    """Returns the text of a page of the API with `::: fastloader.part.Name` for each name in the
+    ``__all__`` of a file in the place of `::: fastloader/part/file.py`, with the same options. A name
+    that the page shows by itself is left out."""
+    shown = set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
+
+    def blocks(match: re.Match[str]) -> str:
+        folder, file, options = match.groups()
+        names = [f"{folder.replace('/', '.')}.{name}" for name in _public(f"{folder}/{file}")]
+        return "\n\n".join(f"::: {name}{options}" for name in names if name not in shown)
+
+    return _FILE_SHOWN.sub(blocks, text)
+
+
+def _public(path: str) -> list[str]:
+    """The ``__all__`` of a Python file."""
+    for node in ast.parse((REPOSITORY / path).read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    raise SystemExit(f"{path} has no __all__")
 
 
 def listing(path: str, text: str) -> str:

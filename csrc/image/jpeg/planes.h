@@ -21,7 +21,6 @@ class JpegPlanes {
   uint32_t first_mcu() const { return first_mcu_; }
   uint32_t end_mcu() const { return end_mcu_; }
   uint32_t first_mcu_row() const { return first_mcu_row_; }
-  uint32_t end_mcu_row() const { return end_mcu_row_; }
 
   /// The columns of a component's blocks that the region needs, and the row behind the last one.
   uint32_t first_column(size_t component) const { return plane_[component].first_x; }

@@ -2,22 +2,8 @@
 
 #if defined(__x86_64__)
 
+#include "image/avx512.h"
 #include "image/normalize/x86.h"
-
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
-// GCC bug 105593: the compiler's own header is said to use uninitialised vectors.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__OPTIMIZE__)
-// Unoptimised, GCC's intrinsics are macros and their conversions count as ours.
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#endif
-
-#define FASTLOADER_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
-#define FASTLOADER_AVX512_INLINE \
-  __attribute__((target("avx512f,avx512bw,avx512vl"), always_inline)) inline
 
 namespace fastloader {
 namespace {

@@ -72,7 +72,7 @@ class Canvas {
     }
   }
 
-  /// What a mix keeps from one operation to the next one (mix.h). A new picture ends it.
+  /// What a mix keeps from one operation to the next one (families.h). A new picture ends it.
   struct Mix {
     bool begun = false;
     ImageSize size;

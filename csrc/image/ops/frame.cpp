@@ -1,11 +1,10 @@
-#include "image/ops/frame.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
 #include "image/ops/checks.h"
 #include "image/ops/copy_pixels.h"
+#include "image/ops/families.h"
 #include "image/ops/fill.h"
 
 namespace fastloader {

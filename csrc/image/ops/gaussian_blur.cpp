@@ -1,11 +1,10 @@
-#include "image/ops/gaussian_blur.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "base/error.h"
 #include "image/dispatch.h"
+#include "image/ops/families.h"
 #include "image/ops/kernels/filter.h"
 
 namespace fastloader {

@@ -1,6 +1,5 @@
-#include "image/ops/hue.h"
-
 #include "image/dispatch.h"
+#include "image/ops/families.h"
 #include "image/ops/in_pieces.h"
 #include "image/ops/kernels/colour.h"
 

@@ -1,11 +1,10 @@
-#include "image/ops/lookup.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
 
 #include "image/ops/each_byte.h"
+#include "image/ops/families.h"
 #include "image/ops/in_pieces.h"
 
 namespace fastloader {

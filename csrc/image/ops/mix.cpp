@@ -1,11 +1,10 @@
-#include "image/ops/mix.h"
-
 #include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "base/error.h"
 #include "image/ops/blend.h"
+#include "image/ops/families.h"
 
 namespace fastloader {
 namespace {

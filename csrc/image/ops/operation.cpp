@@ -5,26 +5,19 @@
 
 #include "base/error.h"
 #include "image/ops/checks.h"
-#include "image/ops/enhance.h"
-#include "image/ops/frame.h"
-#include "image/ops/gaussian_blur.h"
-#include "image/ops/hue.h"
-#include "image/ops/lookup.h"
-#include "image/ops/mix.h"
-#include "image/ops/pillow_blur.h"
-#include "image/ops/resize.h"
-#include "image/ops/rotate.h"
-#include "image/ops/sharpness.h"
-#include "image/ops/warp.h"
+#include "image/ops/families.h"
 
 namespace fastloader {
 namespace {
 
 using Numbers = std::vector<double>;
+using Effect = Operation::Effect;
 
-/// A kind as it is written down here once: its name, how many numbers it takes, what it does.
+/// A kind as it is written down here once: its name, what it changes, how many numbers it takes,
+/// what it does.
 struct Kind {
   const char* name;
+  Effect effect;
   size_t least;
   size_t most;
   void (*check)(const Numbers& numbers);  // beyond their count; may be null
@@ -111,48 +104,54 @@ void check_weight(const Numbers& numbers) {
 
 // In the order of Operation::Kind.
 const Kind kKinds[] = {
-    {"invert", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { invert(canvas); }},
-    {"posterize", 1, 1, check_posterize,
+    {"invert", Effect::kColour, 0, 0, nullptr,
+     [](const Numbers&, Canvas& canvas) { invert(canvas); }},
+    {"posterize", Effect::kColour, 1, 1, check_posterize,
      [](const Numbers& numbers, Canvas& canvas) {
        posterize(static_cast<int>(numbers[0]), canvas);
      }},
-    {"solarize", 1, 1, nullptr,
+    {"solarize", Effect::kColour, 1, 1, nullptr,
      [](const Numbers& numbers, Canvas& canvas) { solarize(numbers[0], canvas); }},
-    {"solarize_add", 1, 2, check_solarize_add,
+    {"solarize_add", Effect::kColour, 1, 2, check_solarize_add,
      [](const Numbers& numbers, Canvas& canvas) {
        solarize_add(static_cast<int>(numbers[0]), numbers.size() > 1 ? numbers[1] : 128, canvas);
      }},
-    {"autocontrast", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { autocontrast(canvas); }},
-    {"equalize", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { equalize(canvas); }},
-    {kBrightness, 1, 1, check_factor<kBrightness>, by_factor<brightness>},
-    {kContrast, 1, 1, check_factor<kContrast>, by_factor<contrast>},
-    {kSaturation, 1, 1, check_factor<kSaturation>, by_factor<saturation>},
-    {"grayscale", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { grayscale(canvas); }},
-    {"hue", 1, 1, check_hue,
+    {"autocontrast", Effect::kColour, 0, 0, nullptr,
+     [](const Numbers&, Canvas& canvas) { autocontrast(canvas); }},
+    {"equalize", Effect::kColour, 0, 0, nullptr,
+     [](const Numbers&, Canvas& canvas) { equalize(canvas); }},
+    {kBrightness, Effect::kColour, 1, 1, check_factor<kBrightness>, by_factor<brightness>},
+    {kContrast, Effect::kColour, 1, 1, check_factor<kContrast>, by_factor<contrast>},
+    {kSaturation, Effect::kColour, 1, 1, check_factor<kSaturation>, by_factor<saturation>},
+    {"grayscale", Effect::kColour, 0, 0, nullptr,
+     [](const Numbers&, Canvas& canvas) { grayscale(canvas); }},
+    {"hue", Effect::kColour, 1, 1, check_hue,
      [](const Numbers& numbers, Canvas& canvas) { hue(numbers[0], canvas); }},
-    {kSharpness, 1, 1, check_factor<kSharpness>, by_factor<sharpness>},
-    {"pillow_blur", 2, 2, check_pillow_blur,
+    {kSharpness, Effect::kColour, 1, 1, check_factor<kSharpness>, by_factor<sharpness>},
+    {"pillow_blur", Effect::kColour, 2, 2, check_pillow_blur,
      [](const Numbers& numbers, Canvas& canvas) { pillow_blur(numbers[0], numbers[1], canvas); }},
-    {"gaussian_blur", 3, 4, check_gaussian_blur,
+    {"gaussian_blur", Effect::kColour, 3, 4, check_gaussian_blur,
      [](const Numbers& numbers, Canvas& canvas) {
        const GaussianNumbers named(numbers);
        gaussian_blur(named.kernel_x, named.kernel_y, named.sigma_x, named.sigma_y, canvas);
      },
      size_after_gaussian_blur},
-    {"affine", 10, 10, check_affine, affine},
-    {"perspective", 12, 12, check_perspective, perspective},
-    {"rotate", 6, 8, check_rotate, rotate, rotated_size},
-    {"pad", 8, 8, check_pad, pad, padded_size},
-    {"crop", 4, 4, check_crop, crop,
+    {"affine", Effect::kGeometry, 10, 10, check_affine, affine},
+    {"perspective", Effect::kGeometry, 12, 12, check_perspective, perspective},
+    {"rotate", Effect::kGeometry, 6, 8, check_rotate, rotate, rotated_size},
+    {"pad", Effect::kGeometry, 8, 8, check_pad, pad, padded_size},
+    {"crop", Effect::kGeometry, 4, 4, check_crop, crop,
      [](const Numbers& numbers, const ImageSize&) { return cropped_size(numbers); }},
-    {"hflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { hflip(canvas); }},
-    {"vflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { vflip(canvas); }},
-    {"resize", 3, 3, check_resize, resize,
+    {"hflip", Effect::kGeometry, 0, 0, nullptr,
+     [](const Numbers&, Canvas& canvas) { hflip(canvas); }},
+    {"vflip", Effect::kGeometry, 0, 0, nullptr,
+     [](const Numbers&, Canvas& canvas) { vflip(canvas); }},
+    {"resize", Effect::kGeometry, 3, 3, check_resize, resize,
      [](const Numbers& numbers, const ImageSize&) { return resized_size(numbers); }},
-    {kMixBegin, 1, 1, check_weight<kMixBegin>, by_factor<mix_begin>},
-    {kMixAdd, 1, 1, check_weight<kMixAdd>, by_factor<mix_add>},
-    {kMixBlend, 1, 1, check_factor<kMixBlend>, by_factor<mix_blend>},
-    {kMixEnd, 1, 1, check_factor<kMixEnd>, by_factor<mix_end>},
+    {kMixBegin, Effect::kMix, 1, 1, check_weight<kMixBegin>, by_factor<mix_begin>},
+    {kMixAdd, Effect::kMix, 1, 1, check_weight<kMixAdd>, by_factor<mix_add>},
+    {kMixBlend, Effect::kMix, 1, 1, check_factor<kMixBlend>, by_factor<mix_blend>},
+    {kMixEnd, Effect::kMix, 1, 1, check_factor<kMixEnd>, by_factor<mix_end>},
 };
 static_assert(sizeof(kKinds) / sizeof(kKinds[0]) == static_cast<size_t>(Operation::Kind::kCount));
 
@@ -196,9 +195,7 @@ Operation::Kind operation_kind(const std::string& name) {
   throw InvalidArgument("there is no operation " + name);
 }
 
-bool is_of_mix(Operation::Kind kind) {
-  return kind >= Operation::Kind::kMixBegin && kind <= Operation::Kind::kMixEnd;
-}
+Operation::Effect effect_of(Operation::Kind kind) { return kind_of(kind).effect; }
 
 void check_count(Operation::Kind kind, size_t numbers) {
   const Kind& known = kind_of(kind);

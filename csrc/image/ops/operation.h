@@ -12,7 +12,7 @@ namespace fastloader {
 /// What is done to the pixels of one picture: an operation with the parameters that were drawn for
 /// it. Each is a pure function of pixels and parameters. On an RGB picture it gives the bytes of
 /// Pillow 13's x86-64 wheel, except where a kind's comment names something else that it follows.
-/// The families are the files beside this one.
+/// families.h has what each of them does.
 struct Operation {
   enum class Kind : uint8_t {
     // A kind's place is part of what is drawn for it: another order changes every picture of a
@@ -44,14 +44,21 @@ struct Operation {
     kHflip,   ///< none
     kVflip,   ///< none
     kResize,  ///< height, width, resampling, which may also be 1 lanczos, 4 box, 5 hamming
-    // A mix, mix.h: begin, add and blend pictures that are made of the same one, end. They depend
-    // on
-    // the pictures of the mix, not on the last one only.
+    // A mix: begin, add and blend pictures that are made of the same one, end. They depend
+    // on the pictures of the mix, not on the last one only.
     kMixBegin,  ///< weight of the picture as it is, 0 to 1
     kMixAdd,    ///< weight, 0 to 1
     kMixBlend,  ///< factor
     kMixEnd,    ///< factor
     kCount,
+  };
+
+  /// What becomes of the places of the pixels. A mask of the picture goes through the same
+  /// geometry, and through nothing else.
+  enum class Effect : uint8_t {
+    kColour,    ///< values change where they are
+    kGeometry,  ///< pixels move, or are left out
+    kMix,       ///< one of the four of a mix, which is no use without the others
   };
 
   Kind kind = Kind::kCount;
@@ -63,8 +70,7 @@ struct Operation {
 const char* name_of(Operation::Kind kind);
 Operation::Kind operation_kind(const std::string& name);
 
-/// Whether the kind is one of a mix, which is no use without the others.
-bool is_of_mix(Operation::Kind kind);
+Operation::Effect effect_of(Operation::Kind kind);
 
 /// Throws InvalidArgument unless the kind takes that many numbers.
 void check_count(Operation::Kind kind, size_t numbers);

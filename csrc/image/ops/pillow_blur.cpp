@@ -1,11 +1,10 @@
-#include "image/ops/pillow_blur.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "image/dispatch.h"
+#include "image/ops/families.h"
 #include "image/ops/kernels/box.h"
 #include "image/ops/kernels/filter.h"
 

@@ -1,8 +1,7 @@
-#include "image/ops/resize.h"
-
 #include "image/ops/checks.h"
+#include "image/ops/families.h"
 #include "image/ops/fill.h"
-#include "image/ops/warp_nearest.h"
+#include "image/ops/warp.h"
 
 namespace fastloader {
 namespace {

@@ -1,5 +1,3 @@
-#include "image/ops/rotate.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,6 +7,7 @@
 #include "base/error.h"
 #include "image/ops/checks.h"
 #include "image/ops/copy_pixels.h"
+#include "image/ops/families.h"
 #include "image/ops/warp.h"
 
 namespace fastloader {

@@ -1,8 +1,7 @@
-#include "image/ops/sharpness.h"
-
 #include <cstring>
 
 #include "image/dispatch.h"
+#include "image/ops/families.h"
 #include "image/ops/kernels/filter.h"
 
 namespace fastloader {

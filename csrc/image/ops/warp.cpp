@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "image/dispatch.h"
 #include "image/ops/copy_pixels.h"
+#include "image/ops/families.h"
 #include "image/ops/kernels/warp.h"
-#include "image/ops/warp_nearest.h"
 
 namespace fastloader {
 namespace {

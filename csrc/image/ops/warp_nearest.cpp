@@ -1,10 +1,9 @@
-#include "image/ops/warp_nearest.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "image/ops/copy_pixels.h"
+#include "image/ops/warp.h"
 
 namespace fastloader {
 namespace {

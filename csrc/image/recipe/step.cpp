@@ -22,7 +22,7 @@ void check_leaf(const Step& step) {
   Operation operation;
   operation.kind = step.operation;
   check_count(operation.kind, step.numbers.size());
-  if (is_of_mix(operation.kind)) {
+  if (effect_of(operation.kind) == Operation::Effect::kMix) {
     throw InvalidArgument(std::string(name_of(operation.kind)) + " outside a mix");
   }
   Draws none(0, 0, 0);

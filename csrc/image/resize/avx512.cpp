@@ -2,20 +2,9 @@
 
 #if defined(__x86_64__)
 
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
-// GCC bug 105593: the compiler's own header is said to use uninitialised vectors.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__OPTIMIZE__)
-// Unoptimised, GCC's intrinsics are macros and their conversions count as ours.
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#endif
-
-#include <immintrin.h>
-
 #include <cstring>
+
+#include "image/avx512.h"
 
 #define FASTLOADER_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")))
 #define FASTLOADER_VNNI_INLINE \

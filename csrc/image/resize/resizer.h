@@ -16,8 +16,7 @@ enum class ResizeFilter : uint8_t { kBox, kBilinear, kBicubic, kHamming, kLanczo
 /// its mind twice; "the same pixels as Pillow" therefore means a version of it.
 enum class ResizeOrder : uint8_t {
   /// From 13.0 on: the vertical pass if the height shrinks, and by more than twice as many pixels
-  /// as
-  /// the width, which may also grow (a portrait crop enlarged in width only, for one).
+  /// as the width, which may also grow (a portrait crop enlarged in width only, for one).
   kPillow13,
   /// 12.2 and 12.3: the vertical pass if the height shrinks and is over 100 times the width.
   kPillow12_2,

@@ -26,8 +26,7 @@ _MAX_DEPTH = 64
 
 
 class DeliverySpec:
-    """The checked arguments of a delivery. ``arguments`` holds them as they were given, so that another
-    spec can be made from them.
+    """The checked arguments of a delivery. ``asked`` is the device as it was given.
 
     Raises:
         TypeError, ValueError: for arguments that cannot work.
@@ -43,7 +42,7 @@ class DeliverySpec:
         image_key: int | str | None,
         depth: int | str | None,
     ) -> None:
-        self.arguments = (device, mean, std, dtype, channels_last, image_key, depth)
+        self.asked = device
         named = devices.check_device(device)
         self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
         self.depth = _checked_depth(depth)
@@ -65,7 +64,7 @@ class DeliverySpec:
         that is forked later.
         """
         if not self.settled:
-            self._device = devices.resolve_device(self.arguments[0])
+            self._device = devices.resolve_device(self.asked)
             self.settled = True
 
     @property
@@ -73,7 +72,7 @@ class DeliverySpec:
         """The device that batches go to. It may lack its number before the first ``iter()``."""
         if self.settled:
             return self._device
-        named = devices.check_device(self.arguments[0])
+        named = devices.check_device(self.asked)
         return torch.device(devices.accelerator_type() or "cpu") if named is None else named
 
 

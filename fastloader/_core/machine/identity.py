@@ -563,10 +563,11 @@ def is_librarys(function: Any) -> bool:
 
 def _is_of(function: FunctionType, module: ModuleType | None, qualname: str) -> bool:
     """Whether it is the function of this name in the source of the module."""
+    file = function.__code__.co_filename
     return (
         module is not None
         and function.__globals__ is vars(module)
-        and function.__code__.co_filename == getattr(module, "__file__", None)
+        and getattr(module, "__file__", file) == file  # a notebook has none
         and _qualname(function) == qualname
     )
 

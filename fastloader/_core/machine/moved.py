@@ -4,6 +4,7 @@ pickled still load. Version 0.4 will not have this."""
 from __future__ import annotations
 
 import importlib
+import importlib.abc
 import importlib.machinery
 import sys
 from types import ModuleType
@@ -121,7 +122,7 @@ class _Finder:
         return None
 
 
-class _Alias:
+class _Alias(importlib.abc.Loader):
     """Loads a module by its old name: it is the one of the new name, and stays as it is."""
 
     def __init__(self, home: str) -> None:

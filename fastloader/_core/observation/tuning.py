@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from fastloader._core.machine import extension
 from fastloader._core.machine.limits import counted
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import TIMED, Statistics
@@ -393,7 +392,7 @@ class LoopSample:
             counted.steps,
             int(times.get("pictures", 0)),
             times.get("read", 0.0) + times.get("decode", 0.0) + times.get("finish", 0.0),
-            extension.native.decode_cpu_seconds(),
+            decoder.cpu_seconds(),
         )
 
     def __add__(self, other: LoopSample) -> LoopSample:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch.utils.data import DataLoader
 
 from fastloader._core.batch.augmentation import Augmentation
 from fastloader.transforms._normalization import Normalization
@@ -19,7 +20,7 @@ class AutoWorkers(int):
 def auto_workers(loader: Loader) -> AutoWorkers | None:
     """The number that ``num_workers="auto"`` began with; None if the loader has another number. The
     runtime keeps it, because a subclass's property of the name may give a plain number."""
-    begun = loader._runtime.auto_workers
+    begun: AutoWorkers | None = loader._runtime.auto_workers
     return begun if begun == loader.num_workers else None
 
 
@@ -44,59 +45,46 @@ class Services(Protocol):
     @property
     def delivers_as_made(self) -> bool: ...
 
+    def drop_ended_workers(self, loader: Loader) -> None: ...
 
-class Loader(Protocol):
-    """The attributes of a `FastLoader` that are read: torch's of a DataLoader, and our arguments."""
 
-    dataset: Any
-    num_workers: int
-    prefetch_factor: int | None
-    collate_fn: Any
-    pin_memory: bool
-    pin_memory_device: str
-    timeout: Any
-    worker_init_fn: Callable[[int], None] | None
-    generator: torch.Generator | None
-    persistent_workers: bool
-    in_order: bool
-    worker_backend: str
-    worker_method: str
-    ray_options: Any
+class WorkerMethod(str):
+    """The ``worker_method`` that follows from a loader's ``worker_backend``. Frameworks make a loader
+    again from its attributes, and from this type the constructor knows that no user wrote it."""
+
+
+class OwnArguments:
+    """Lists the arguments that `FastLoader` has and DataLoader does not. A loader has each as an
+    attribute of the same name, because frameworks rebuild loaders from constructor arguments.
+
+    A new one also stands in the signature of `FastLoader` and its docstring, and in docs/reference.md.
+    `LoaderOptions` checks it, or what uses it does, and it is either read off the loader when an epoch
+    begins or one of `options.FIXED` (tests/python/project/test_own_arguments.py).
+    """
+
+    device: str | int | torch.device | None
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    dtype: torch.dtype | None
+    channels_last: bool
+    image_key: int | str | None
+    depth: int | str | None
     native: bool
     decode: str
     truncated: str
     on_error: str
-    _dataset_kind: int
-    _iterator: Any
+    max_errors: int | float | None
+    distributed: str | None
+    worker_backend: str
+    worker_method: str
+    ray_options: Mapping[str, Any] | None
 
-    @property
-    def _runtime(self) -> Services: ...
 
-    @property
-    def batch_size(self) -> int | None: ...
+class Loader(DataLoader[Any], OwnArguments):
+    """The base class of `FastLoader`, which the layers below import in its place."""
 
-    @property
-    def drop_last(self) -> bool: ...
+    _runtime: Services
 
-    @property
-    def multiprocessing_context(self) -> Any: ...
-
-    @property
-    def _auto_collation(self) -> bool: ...
-
-    def __iter__(self) -> Any: ...
-
-    def __len__(self) -> int: ...
-
-    @property
-    def sampler(self) -> Any: ...
-
-    @property
-    def batch_sampler(self) -> Any: ...
-
-    @property
-    def _index_sampler(self) -> Any: ...
-
-    def _torch_iterator(self) -> Any: ...
-
-    def check_worker_number_rationality(self) -> None: ...
+    def _torch_iterator(self) -> Iterator[Any]:
+        self._runtime.drop_ended_workers(self)
+        return super().__iter__()

@@ -473,7 +473,7 @@ class Position:
         # state meanwhile must wait, or it would get the indices of the first thread's epoch. Reentrant,
         # because samplers and datasets are called then, and may ask the loader for its state.
         self._lock = ProcessLock()
-        self.dataset = loader.dataset
+        self.dataset: Any = loader.dataset
         self.iterable = loader._dataset_kind != 0
         self.samplers = Samplers(loader)
         self.epoch = 0  # of the next iter()

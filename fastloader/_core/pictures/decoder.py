@@ -1,27 +1,105 @@
-"""Decodes the pictures of one loader: its native job, its share of the pool, its memory, and its
-batches that are under way."""
+"""Decodes the pictures of one loader: its share of the pool, its memory, its jobs, and its batches that
+are under way."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from fastloader._core.batch.tree import flatten
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
+from fastloader._core.pictures.batch import (
+    Files,
+    MadePart,
+    NativeBatch,
+    PictureBatch,
+    PillowBatch,
+    View,
+)
 from fastloader._core.pictures.images import DecodeOptions, ErrorPolicy, NativeImages, read_ahead
 from fastloader._core.pictures.store import Looking
-from fastloader.errors import Error, StoppedError
-from fastloader.transforms._normalization import make_spec
+from fastloader.errors import StoppedError
+from fastloader.transforms._job import Job
 from fastloader.transforms._pillow import pixel_limits
 
-# ---- The decoder of one loader's pictures: its native job, its share of the pool, its memory.
+if TYPE_CHECKING:
+    from fastloader import _native
+
+# ---- What the pictures of one loader are made with.
 
 
 class Decoder:
-    """Decodes the pictures of one loader. The loader keeps it over its epochs as long as it `serves`,
-    with the file list, the transform, the share of the pool and the recycled memory."""
+    """Makes batches of pictures for one loader, with its share of the decode pool and its recycled
+    memory; without ``native`` by Pillow.
+
+    Args:
+        threads: how many decode. Without any Pillow works on the calling thread.
+        before: the decoder in whose place this one is; what its threads did goes on being counted.
+    """
+
+    def __init__(
+        self, threads: int, policy: ErrorPolicy, native: bool = True, before: Decoder | None = None
+    ) -> None:
+        self.policy = policy
+        self.threads = threads  # the quota's number, which takes a lock to read there
+        self.quota: _native.DecodeQuota | None = None
+        self.memory: _native.BufferPool | None = None
+        self._home = HomeProcess()
+        self._done_before = {} if before is None else before.times()
+        if native:
+            assert extension.load() is not None
+            self.quota = extension.native.DecodeQuota(threads, read_ahead=read_ahead())
+            self.memory = extension.native.BufferPool()
+
+    def begin(
+        self,
+        views: Sequence[View],
+        store: Files,
+        files: list[int],
+        samples: list[int],
+        seeds: list[int],
+        memory: Any = None,
+        made: MadePart | None = None,
+    ) -> PictureBatch:
+        """Begins a batch, of whose arguments `NativeBatch` and `PillowBatch` say what they are.
+        ``memory``: where to decode; None for the decoder's own memory."""
+        if self.quota is None or made is not None:
+            return PillowBatch(views, files, samples, seeds, store, self.threads, made)
+        memory = self.memory if memory is None else memory
+        return NativeBatch(views, files, samples, seeds, self.quota, memory)
+
+    def times(self) -> dict[str, float]:
+        """Returns what the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
+        # Not asked in a forked child: the parent's threads did the work, and may still be at it.
+        mine: dict[str, float] = {}
+        if self.quota is not None and self._home.here:
+            mine = self.quota.times()
+        before = self._done_before
+        return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
+
+    @staticmethod
+    def cpu_seconds() -> float:
+        """Returns how long the decode threads of this process were on a processor."""
+        return extension.native.decode_cpu_seconds()
+
+    def set_threads(self, threads: int) -> None:
+        """Sets how many threads decode from now on. Raises the reason if the system gives no thread."""
+        if threads != self.threads:
+            assert self.quota is not None
+            self.quota.threads = threads
+            self.threads = threads
+
+
+class ImageDecoder(Decoder):
+    """Decodes the pictures of a dataset whose files are known. The loader keeps it over its epochs as
+    long as it `serves`, with the file list, the transform, the share of the pool and the recycled
+    memory."""
+
+    quota: _native.DecodeQuota
+    memory: _native.BufferPool
 
     def __init__(
         self,
@@ -30,41 +108,20 @@ class Decoder:
         policy: ErrorPolicy,
         before: Decoder | None = None,
     ) -> None:
-        self.policy = policy
-        # What the loader's threads did for the decoders before this one.
-        self._done_before = {} if before is None else before.times()
+        super().__init__(options.threads, policy, before=before)
         self.options = options
-        self._home = HomeProcess()
-        normalization = options.normalization
-        assert extension.load() is not None
-        native = extension.native
         self.images = images
-        self.memory = native.BufferPool()
-        self.quota = native.DecodeQuota(options.threads, read_ahead=read_ahead())
-        self.threads = options.threads  # the quota's number, which takes a lock to read there
         if options.tuner is not None:
-            native.lower_decode_priority()
-        transform = images.chain.native()
-        spec = None
-        size = images.chain.size
-        assert size is not None
-        if normalization is not None:
-            spec = make_spec((1, images.chain.channels, *size), True, normalization)
+            extension.native.lower_decode_priority()
         self.store = images.store.opened()
         self._pixel_limits = pixel_limits()
-        large, most = self._pixel_limits
-        self.job = native.ImageJob(
-            source=self.store.source,
-            transform=transform,
-            planar=options.planar,
-            recipe=images.chain.native_recipe(),
-            output=size,
-            channels=images.chain.channels,
-            normalize=spec,
-            decode=getattr(native.DecodeMode, options.decode.upper()),
-            pad_truncated=options.truncated == "pad",
-            pixel_limit=most,
-            large_pixels=large,
+        self.job = Job.of_batches(
+            images.chain,
+            self.store.source,
+            options.normalization,
+            options.planar,
+            decode=options.decode,
+            limits=self._pixel_limits,
             seek_indices=self.store.seek_indices,
             upright=self.store.upright,
         )
@@ -84,30 +141,19 @@ class Decoder:
         )
 
     def drawn(self, file: int, seed: int) -> dict[str, Any]:
-        """What is drawn for a file: its box, flips and interpolation, and all its steps."""
-        try:
-            found = self.job.draw(file, seed)
-        except Error:
-            # The file is no JPEG, but Pillow knows its size.
-            found = self.job.draw(file, seed, self.store.open_rgb(file).size[::-1])
+        """Returns what is drawn for a file: its box, flips and interpolation, and all its steps."""
+        found = self.job.draw_file(file, lambda: self.store.open_rgb(file), seed)
         return self.images.chain.replayed(found, seed, file)
+
+    @property
+    def sample_bytes(self) -> int:
+        """The bytes of a sample's pixels."""
+        assert self.job.native is not None
+        return self.job.native.sample_bytes
 
     def leaf_bytes(self, samples: int) -> list[int]:
         """The bytes of a batch's pixels, and of its labels."""
-        return [samples * self.job.sample_bytes, samples * 8]
-
-    def times(self) -> dict[str, float]:
-        """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
-        # Not asked in a forked child: the parent's threads did the work, and may still be at it.
-        mine: dict[str, float] = self.quota.times() if self._home.here else {}
-        before = self._done_before
-        return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
-
-    def set_threads(self, threads: int) -> None:
-        """Sets how many threads decode from now on. Raises the reason if the system gives no thread."""
-        if threads != self.threads:
-            self.quota.threads = threads
-            self.threads = threads
+        return [samples * self.sample_bytes, samples * 8]
 
     def stats(self) -> dict[str, Any]:
         return {
@@ -169,7 +215,7 @@ class PendingBatch:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: ImageDecoder,
         drawn: tuple[Any],
         wanted: Wanted,
         seeds: list[int],
@@ -188,12 +234,8 @@ class PendingBatch:
         begun = time.perf_counter()
         decoder.store.prepare(self.files)
         self.locate_s = time.perf_counter() - begun
-        self.batch = extension.native.DecodeBatch(
-            job=decoder.job,
-            quota=decoder.quota,
-            indices=self.files,
-            seeds=seeds,
-            memory=decoder.memory if reservation is None else reservation,
+        self.batch = decoder.begin(
+            [(decoder.job, 0)], decoder.store, self.files, [], seeds, reservation
         )
 
     def begin_look(self) -> None:

@@ -72,7 +72,7 @@ class Finish:
     def batch(self, pending: PendingBatch, kept: Sequence[int] | None) -> Any:
         """What is delivered. ``kept``: the positions of which the batch consists, None for all. A
         second call gives the same."""
-        images = torch.from_dlpack(pending.batch.take())
+        images = pending.batch.take()
         files = pending.files
         if kept is not None:
             images, files = images[kept], [files[each] for each in kept]

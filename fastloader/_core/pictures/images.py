@@ -9,7 +9,7 @@ import dataclasses
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from fastloader._core.pictures.store import ImageStore
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.errors import Error
 from fastloader.transforms._chain import Chain
+from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms.tensors import Rolled
 
@@ -228,8 +229,7 @@ class DecodeOptions:
     threads: int
     normalization: Normalization | None
     planar: bool
-    decode: str
-    truncated: str
+    decode: Decode
     tuner: ThreadTuner | None = None  # with num_workers="auto"
 
 
@@ -325,6 +325,33 @@ class SeededKeys:
         return zip(self.keys, self.numbers, seeds, strict=True)
 
 
+_MOST_REMEMBERED = 100_000
+
+_Of = TypeVar("_Of")
+
+
+class LastSamples(Generic[_Of]):
+    """Remembers something of each of the last 100,000 samples of an epoch, for ``replay()``."""
+
+    def __init__(self) -> None:
+        self._by_number: collections.OrderedDict[int, _Of] = collections.OrderedDict()
+
+    def remember(self, number: int, value: _Of) -> None:
+        self._by_number[number] = value
+        self._by_number.move_to_end(number)
+        if len(self._by_number) > _MOST_REMEMBERED:
+            self._by_number.popitem(last=False)
+
+    def of(self, number: int) -> _Of:
+        """Returns what was remembered of a sample. Raises ValueError if nothing is."""
+        try:
+            return self._by_number[number]
+        except KeyError:
+            raise ValueError(
+                f"sample {number} was not among the last {len(self._by_number)} of the epoch"
+            ) from None
+
+
 class CropSeeds:
     """Gives the seeds of an epoch's crops. A crop is drawn from (base seed of the epoch, number of
     the file). If the sampler may visit an index twice (``repeats``), the position in the epoch joins
@@ -334,8 +361,7 @@ class CropSeeds:
         self.base_seed = base_seed
         self._repeats = repeats
         self._position = position
-        # Seeds by sample index, of the batches submitted last, for replay().
-        self._last: collections.OrderedDict[int, int] = collections.OrderedDict()
+        self._last: LastSamples[int] = LastSamples()  # the seeds
 
     def of_next(self, count: int) -> list[int]:
         """The seeds of the next ``count`` samples: one for each, or one for all."""
@@ -368,15 +394,8 @@ class CropSeeds:
         """Notes that a batch of these samples was submitted with these seeds."""
         self._position += len(keys)
         for i, key in enumerate(keys):
-            self._last[key] = seeds[0] if len(seeds) == 1 else seeds[i]
-            self._last.move_to_end(key)
-        while len(self._last) > 100_000:
-            self._last.popitem(last=False)
+            self._last.remember(key, seeds[0] if len(seeds) == 1 else seeds[i])
 
     def of(self, index: int) -> int:
         """The seed of a sample that was submitted in this epoch."""
-        if index not in self._last:
-            raise ValueError(
-                f"sample {index} was not among the last {len(self._last)} of the epoch"
-            )
-        return self._last[index]
+        return self._last.of(index)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import bisect
-import functools
 import logging
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,12 +22,9 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import CropSeeds, NativeImages, SeededKeys
-from fastloader.transforms._pillow import image_module, made_picture, picture_job, pixel_limits
+from fastloader.transforms._job import Job
+from fastloader.transforms._pillow import pixel_limits
 from fastloader.transforms._recipe import draw
-
-if TYPE_CHECKING:
-    from fastloader import _native
-
 
 # ---- What stands in the place of a dataset of pictures.
 
@@ -92,8 +88,8 @@ class InPlace(Dataset[Any]):
         assert self._seeds is not None
         seed, file = self._seeds.of(index), self.file(index)
         chain = self.images.chain
-        height, width = self.store.open_rgb(file).size[::-1]
-        return chain.replayed(draw.draw(chain, (height, width), seed, file), seed, file)
+        drawn = Job(chain, None).draw_file(file, lambda: self.store.open_rgb(file), seed)
+        return chain.replayed(drawn, seed, file)
 
     def part(self, file: int) -> int:
         """The number of the dataset that a file is of, among ``parts``."""
@@ -166,7 +162,7 @@ class BegunPictures(InPlace):
         self._read = [_attributes(part) for part in self.parts]
         self._made_here: HomeProcess | None = None
         self._made_for: tuple[int, int] | None = None
-        self._job: Any = None
+        self._job: Any = None  # a Job, in this process
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_made_here": None, "_job": None}
@@ -211,29 +207,20 @@ class BegunPictures(InPlace):
         store = self.store
         limits = pixel_limits()  # any code may set Image.MAX_IMAGE_PIXELS
         if self._made_here is None or not self._made_here.here or self._made_for != limits:
-            self._job, self._made_here = self._made_job(), HomeProcess()
-            self._made_for = limits
+            self._job, self._made_here, self._made_for = self._make_job(), HomeProcess(), limits
         store.prepare([file])
         try:
             # Where the header is shown, Pillow opens the file besides, and warns.
-            make = (
-                self._job.picture
-                if self._shows_header
-                else functools.partial(made_picture, self._job)
-            )
-            pixels, (height, width) = make(file, seed)[:2]
+            return self._job.make_picture(file, seed, warn=not self._shows_header)
         except Warning:  # of a large picture, which the user's filter made an error
             raise
         except Exception:  # Pillow may know how
             return None
-        return image_module().frombytes("RGB", (width, height), pixels)
 
-    def _made_job(self) -> _native.ImageJob:
-        chain = self.images.chain
-        return picture_job(
-            source=self.store.source,
-            transform=chain.native(),
-            recipe=chain.native_recipe(),
+    def _make_job(self) -> Job:
+        return Job.of_pictures(
+            self.images.chain,
+            self.store.source,
             seek_indices=self.store.seek_indices,
             upright=self.store.upright,
         )

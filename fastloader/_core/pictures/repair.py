@@ -1,17 +1,16 @@
-"""The repair of samples that the native decoder could not finish: by Pillow, or as the policy says."""
+"""Repairs samples that the native decoder could not finish: by Pillow, or as the policy says."""
 
 from __future__ import annotations
 
 import collections
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 from fastloader._core.machine import extension
-from fastloader._core.pictures.decoder import Decoder, PendingBatch
+from fastloader._core.pictures.batch import Files, PictureBatch
+from fastloader._core.pictures.decoder import Decoder, ImageDecoder, PendingBatch
 from fastloader.errors import Error, StoppedError
 from fastloader.transforms._pillow import name_picture, refusal, warn_of_size
 from fastloader.transforms._recipe.draws import REPLACEMENT, Draws
@@ -19,6 +18,18 @@ from fastloader.transforms._recipe.draws import REPLACEMENT, Draws
 _log = logging.getLogger("fastloader")
 
 _TURN = 0.1  # seconds between two looks for Ctrl-C, which may come when a wait has just begun
+
+
+class Pending(Protocol):
+    """A batch as its repair sees it. ``keys``: what messages call its samples. ``files``: of which its
+    pictures are made. ``seeds``: one for each, or one for all. ``bad``: what was raised by the samples
+    that nothing can repair, by their positions."""
+
+    batch: PictureBatch
+    keys: list[int]
+    files: list[int]
+    seeds: list[int]
+    bad: dict[int, Exception]
 
 
 class Repair:
@@ -31,13 +42,14 @@ class Repair:
     does not hold up the end of the process.
     """
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, store: Files) -> None:
         self._decoder = decoder
+        self._store = store
         # Guards everything below. Reentrant, because a finalizer may call `stop` during any allocation.
         self._changed = threading.Condition()
         self._stopped = False
         # The batch under repair; None once that was stopped.
-        self._pending: PendingBatch | None = None
+        self._pending: Pending | None = None
         # The batch's failures, until a thread has taken them. Two threads may be started for them, if
         # Ctrl-C comes while a thread is started.
         self._failures: Sequence[tuple[int, str, Any]] | None = None
@@ -53,9 +65,7 @@ class Repair:
         if pending is not None:
             pending.batch.stop()  # stops decoding in the place of a bad sample
 
-    def done(
-        self, pending: PendingBatch, failures: Sequence[tuple[int, str, Any]]
-    ) -> list[int] | None:
+    def done(self, pending: Pending, failures: Sequence[tuple[int, str, Any]]) -> list[int] | None:
         """Repairs a batch, and returns the positions to keep, None for all. Pillow tries what the
         native decoder cannot do. If it fails too, its exception says why, and the policy says what to
         do, as for samples whose columns cannot be read. Another call for the same batch does the same,
@@ -91,7 +101,7 @@ class Repair:
 
     # --- on the threads ---------------------------------------------------------------------------
 
-    def _wanted(self) -> PendingBatch:
+    def _wanted(self) -> Pending:
         """The batch under repair. To be asked for anew after everything that may take long, and not to
         be kept.
 
@@ -139,7 +149,7 @@ class Repair:
         if not bad:
             return None
         policy = self._decoder.policy
-        if policy.on_error == "raise" and self._decoder.images.attempts > 1:
+        if policy.on_error == "raise" and self._takes_next:
             for position, error in bad.items():
                 self._try_next(position, error)
             return None
@@ -199,7 +209,7 @@ class Repair:
         return raised
 
     def _picture(self, position: int) -> str:
-        return str(self._decoder.store.name(self._wanted().files[position]))
+        return str(self._store.name(self._wanted().files[position]))
 
     def _named(self, position: int) -> str:
         return f"sample {self._wanted().keys[position]}, {self._picture(position)}"
@@ -211,20 +221,42 @@ class Repair:
             error.add_note(self._named(position))
 
     def _redo(self, position: int, other: int | None = None) -> None:
-        """Decodes a sample by Pillow. ``other``: another file for it, with the geometry drawn for
-        that."""
+        """Makes a sample by Pillow. ``other``: another file for it, with what is drawn for that."""
         file = self._wanted().files[position] if other is None else other
-        picture = self._decoder.store.open_rgb(file)
-        pixels = np.ascontiguousarray(np.asarray(picture))
-        height, width, _ = pixels.shape
-        self._wanted().batch.transform_pixels(
-            position, pixels=pixels.ctypes.data, height=height, width=width, index=other
-        )
+        picture = self._store.open_rgb(file)
+        self._wanted().batch.redo(position, picture, other)
+
+    # --- what a dataset does in its own way -------------------------------------------------------
+
+    _takes_next = False  # whether `_try_next` does what the dataset does about a bad file
+
+    def _try_next(self, position: int, error: BaseException) -> None:
+        """Takes another file in the place of one that cannot be read, as the dataset does."""
+        raise NotImplementedError
+
+    def _replace(self, position: int, error: BaseException) -> None:
+        """Puts another sample in a bad one's place."""
+        raise NotImplementedError
+
+
+class ImageRepair(Repair):
+    """Repairs batches of a dataset whose files are known."""
+
+    def __init__(self, decoder: ImageDecoder) -> None:
+        super().__init__(decoder, decoder.store)
+        self._images = decoder.images
+        self._prepare = decoder.store.prepare
+        self._takes_next = decoder.images.attempts > 1
+
+    def _wanted(self) -> PendingBatch:
+        pending = super()._wanted()
+        assert type(pending) is PendingBatch
+        return pending
 
     def _try_next(self, position: int, error: BaseException) -> None:
         """Does as timm's ImageDataset: skips a file that cannot be read, with a warning, and takes the
         next file of its dataset in its place."""
-        images, policy = self._decoder.images, self._decoder.policy
+        images, policy = self._images, self._decoder.policy
         for attempt in range(images.attempts):
             what = self._named(position)
             if attempt:
@@ -245,15 +277,13 @@ class Repair:
         raise RuntimeError(f"Failed to load {images.attempts} consecutive samples") from error
 
     def _replace(self, position: int, error: BaseException) -> None:
-        """Puts another sample in a bad one's place: a function of the seed and the bad one's index."""
-        images = self._decoder.images
+        images = self._images
         seeds, key = self._wanted().seeds, self._wanted().keys[position]
         seed = seeds[0] if len(seeds) == 1 else seeds[position]
-        draws, larger = Draws(seed, key, REPLACEMENT), ""
-        for _ in range(10):
-            other = draws.below(len(images))
+        larger = ""
+        for other in draw_others(seed, key, len(images)):
             file = other if images.indices is None else int(images.indices[other])
-            self._decoder.store.prepare([file])
+            self._prepare([file])
             try:
                 if not self._wanted().has_room(images.form.others([file])):
                     larger = (
@@ -267,14 +297,28 @@ class Repair:
                 continue
             self._wanted().files[position] = file
             return
-        raise Error(
-            f"no replacement for sample {key}: ten others, drawn at random, could not be decoded either"
-            f"{larger}"
-        ) from error
+        raise no_replacement(key, larger) from error
 
     def _put(self, position: int, file: int, seed: int) -> None:
         try:
-            self._wanted().batch.decode_other(position, index=file, seed=seed)
+            self._wanted().batch.decode_other(position, file, seed)
         except Error:  # also for a picture that was refused, unless Pillow has an error for that
             self._wanted()  # the epoch may have ended meanwhile, and Pillow is slow
             self._redo(position, file)
+
+
+def draw_others(seed: int, number: int, samples: int) -> Iterator[int]:
+    """Draws ten samples of so many, to be tried in the place of a bad one: a function of the seed and
+    the bad one's number."""
+    draws = Draws(seed, number, REPLACEMENT)
+    for _ in range(10):
+        yield draws.below(samples)
+
+
+def no_replacement(number: int, more: str = "") -> Error:
+    """Makes the error for a bad sample in whose place none of them can be put. ``more``: what else was
+    wrong with them."""
+    return Error(
+        f"no replacement for sample {number}: ten others, drawn at random, could not be decoded "
+        f"either{more}"
+    )

@@ -17,8 +17,9 @@ import torch
 from fastloader._core.machine import extension
 from fastloader._core.machine.mapped_memory import address_of, file_at
 from fastloader.datasets._formats.lmdb_files import DamagedError
-from fastloader.datasets._formats.mapped_file import Looks, SeekFile, WatchedFile
+from fastloader.datasets._formats.mapped_file import Looks, SeekFile
 from fastloader.datasets.lmdb import LMDBDataset
+from fastloader.datasets.pictures import Pictures
 from fastloader.errors import Error
 from fastloader.transforms._pillow import image_module, open_rgb, opened
 
@@ -288,38 +289,8 @@ class LmdbStore:
 # ---- Encoded pictures that lie in memory: in mapped files, for the most part.
 
 
-class MappedPictures(Protocol):
-    """A dataset of pictures that lie in memory as files. ``upright``: whether they are turned as EXIF
-    says."""
-
-    upright: bool
-
-    def __len__(self) -> int: ...
-
-    def places(self) -> tuple[Any, Any, Any]:
-        """Where the pictures are: their addresses and sizes in bytes, uint64 arrays of the caller's, and
-        what has to be kept for these to stay valid. An address of 0: that one is elsewhere, and only
-        `open_rgb` knows where."""
-        ...
-
-    def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
-        ...
-
-    def files_of(self, indices: list[int]) -> Sequence[WatchedFile]:
-        """The files that these pictures are read from, as far as anybody can tell whether they have
-        changed."""
-        ...
-
-    def name(self, index: int) -> str: ...
-
-    def open_rgb(self, index: int) -> Any: ...
-
-    def image_bytes(self, index: int) -> bytes: ...
-
-
 class MappedStore:
-    """Pictures of such datasets, one dataset after the other."""
+    """Pictures of datasets that have `Pictures.places`, one dataset after the other."""
 
     packed = True
     indexed = 0
@@ -327,7 +298,7 @@ class MappedStore:
     source: Any  # the native module's source, once the store is opened
     seek_indices: Any = None
 
-    def __init__(self, parts: list[MappedPictures], kind: str) -> None:
+    def __init__(self, parts: list[Pictures], kind: str) -> None:
         self.parts = parts
         self.kind = kind
         self.upright = parts[0].upright
@@ -357,11 +328,11 @@ class MappedStore:
             )
         return mine
 
-    def _part(self, index: int) -> tuple[MappedPictures, int]:
+    def _part(self, index: int) -> tuple[Pictures, int]:
         number = bisect.bisect_right(self.starts, index) - 1
         return self.parts[number], index - self.starts[number]
 
-    def _by_part(self, indices: list[int]) -> Iterator[tuple[MappedPictures, list[int]]]:
+    def _by_part(self, indices: list[int]) -> Iterator[tuple[Pictures, list[int]]]:
         by_part: dict[int, list[int]] = {}
         for index in indices:
             number = bisect.bisect_right(self.starts, index) - 1

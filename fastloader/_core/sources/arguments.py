@@ -38,9 +38,19 @@ def check_truncated(loader: Loader) -> None:
         raise NotNative(NO_LIBJPEG)
 
 
+# What asks nothing of the threads that decode pictures.
+_USUAL = {"decode": "exact", "truncated": "error", "on_error": "raise"}
+
+
+def asked_of_pictures(loader: Loader) -> list[str]:
+    """Returns, as ``name=value``, what the loader asks of the threads that decode pictures."""
+    given = {name: getattr(loader, name) for name in _USUAL}
+    return [f"{name}={value!r}" for name, value in given.items() if value != _USUAL[name]]
+
+
 def check_no_image_options(loader: Loader, reason: str) -> None:
     """For a source that decodes no pictures."""
-    if (loader.on_error, loader.truncated, loader.decode) != ("raise", "error", "exact"):
+    if asked_of_pictures(loader):
         raise NotNative(reason)
 
 

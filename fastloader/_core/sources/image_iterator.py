@@ -17,10 +17,10 @@ from fastloader._core.machine.limits import memory_budget, own_threads
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import TIMED, LeftOut, LoopIterator
 from fastloader._core.observation.tuning import DepthRule
-from fastloader._core.pictures.decoder import Decoder, PendingBatch, PendingError, Wanted
+from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, PendingError, Wanted
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import CropSeeds
-from fastloader._core.pictures.repair import Repair
+from fastloader._core.pictures.repair import ImageRepair, Repair
 from fastloader.errors import StoppedError
 
 _log = logging.getLogger("fastloader")
@@ -29,7 +29,7 @@ _log = logging.getLogger("fastloader")
 class Remains:
     """What is known of an epoch without its iterator, which ends when the loop drops it."""
 
-    def __init__(self, decoder: Decoder, seeds: CropSeeds, handoff: Handoff) -> None:
+    def __init__(self, decoder: ImageDecoder, seeds: CropSeeds, handoff: Handoff) -> None:
         self._decoder = decoder
         self._slots = handoff.slots
         self._depth = handoff.depth
@@ -69,7 +69,7 @@ class ImageIterator(LoopIterator):
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: ImageDecoder,
         index_batches: Iterator[Any],
         seeds: CropSeeds,
         length: Callable[[], int],
@@ -102,7 +102,7 @@ class ImageIterator(LoopIterator):
         self._flight: collections.deque[PendingBatch | PendingError] = collections.deque()
         # Whether next() has begun to finish the first of them, which the pool is done with.
         self._finishing = False
-        self._repair = Repair(decoder)
+        self._repair = ImageRepair(decoder)
         self._cancel = functools.partial(_cancel, self._flight, self._repair, self._home)
         weakref.finalize(self, self._cancel)
         if slots is not None:
@@ -221,7 +221,7 @@ class ImageIterator(LoopIterator):
     def _deepen(self, rule: DepthRule) -> None:
         first = next(iter(self._flight), None)
         samples = len(first.keys) if isinstance(first, PendingBatch) else 1
-        if rule.deepen(memory_budget() // max(1, samples * self._decoder.job.sample_bytes)):
+        if rule.deepen(memory_budget() // max(1, samples * self._decoder.sample_bytes)):
             self._decoder.memory.keep(rule.depth + 1)
             _log.info("fastloader: depth %d now: %s", rule.depth, rule.why)
 

@@ -20,7 +20,7 @@ from fastloader._core.observation.tuning import MOST_DEPTH, DepthRule, ThreadTun
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.generators import is_stateful
 from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
-from fastloader._core.pictures.decoder import Decoder
+from fastloader._core.pictures.decoder import ImageDecoder
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import CropSeeds, DecodeOptions, ErrorPolicy, NativeImages
 from fastloader._core.pictures.in_place import BegunPictures, InPlace, PillowPictures
@@ -34,6 +34,7 @@ from fastloader._core.sources.image_iterator import ImageIterator, Remains
 from fastloader._core.sources.recognize import holds_images, recognize_beginning, recognize_images
 from fastloader._core.sources.seeding import only_seeds
 from fastloader.errors import NotNative
+from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
 
 # ---- Batches of pictures that native threads decode.
@@ -45,7 +46,7 @@ class ImageSource(Source):
     def __init__(self, statistics: Statistics, policy: ErrorPolicy) -> None:
         self._statistics = statistics
         self.policy = policy
-        self.decoder: Decoder | None = None  # kept over the epochs as long as it serves
+        self.decoder: ImageDecoder | None = None  # kept over the epochs as long as it serves
         # The iterator of the epoch begun last, if it lives on, and what is known without it.
         self._last: tuple[weakref.ref[ImageIterator], Remains] | None = None
         # What knows the draws of the epoch begun last, for replay().
@@ -151,12 +152,11 @@ class ImageSource(Source):
             decode_threads(loader.num_workers),
             None if late else handoff.normalization,
             planar=not (late or handoff.channels_last),
-            decode=loader.decode,
-            truncated=loader.truncated,
+            decode=Decode(loader.decode, loader.truncated),
             tuner=self.tuner(auto_workers(loader)),
         )
         if self.decoder is None or not self.decoder.serves(images, options):
-            self.decoder = Decoder(images, options, self.policy, self.decoder)
+            self.decoder = ImageDecoder(images, options, self.policy, self.decoder)
         self._locates = "the pump" if handoff.pumped else LOOP
         # Draws come in the order of torch's iterators: the sampler, then the seed, then the first index.
         index_batches = order.index_batches()
@@ -204,7 +204,7 @@ class ImageSource(Source):
             workers=None if tuner is None else AutoChoice(tuner.rule.threads, tuner.rule.why),
         )
 
-    def _stages(self, decoder: Decoder) -> Iterator[Stage]:
+    def _stages(self, decoder: ImageDecoder) -> Iterator[Stage]:
         located, batches = self._statistics.total("locate")
         if batches:
             yield Stage("locate", located, batches, "batch", self._locates, bound="storage")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
+from fastloader import datasets
 from fastloader._core.batch.augmentation import Mixing
 from fastloader._core.machine import identity
 from fastloader._core.machine.identity import Rows, change, found, function_change, is_a, said
@@ -35,11 +36,10 @@ from fastloader._core.sources.reading import (
 from fastloader._core.sources.recognize_torchvision import DATASETS
 from fastloader._core.sources.sequences import by_place, picked_by
 from fastloader.datasets._formats.sample_form import SampleForm
-from fastloader.datasets.files import FileList, ImageFolder, ListImages
+from fastloader.datasets.files import FileList
 from fastloader.datasets.hugging_face import CLASS_LABEL, IMAGE, HFImages
 from fastloader.datasets.lmdb import LMDBDataset
-from fastloader.datasets.parquet import ParquetImages
-from fastloader.datasets.tar import TarImages
+from fastloader.datasets.pictures import Pictures, format_of, formats
 from fastloader.errors import NotNative
 from fastloader.transforms import _pillow
 from fastloader.transforms._reader.kinds import is_ours
@@ -149,68 +149,54 @@ def _joined(stores: list[ImageStore]) -> ImageStore:
     return first.joined(others)
 
 
-# ---- fastloader's own datasets of pictures.
+# ---- Datasets of pictures that derive from ours: `Pictures`.
 
 
-def recognize_files(dataset: FileList, reading: Reading) -> NativeImages:
+def recognize_pictures(dataset: Pictures, reading: Reading) -> NativeImages:
+    if isinstance(dataset, LMDBDataset) and dataset.legacy:
+        raise NotNative("the dataset is a legacy LMDB file: its samples are pickled")
     reading.target_transform(dataset.target_transform)
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
-    file = dataset.seek_file
-    store = FolderStore(dataset.paths, dataset.ends, () if file is None else (file,))
+    kind = format_of(type(dataset))
+    assert kind is not None  # the caller has asked for its row
+    files = dataset._own_files()
+    store: ImageStore
+    if files is not None:
+        store = FolderStore(*files, upright=dataset.upright)
+    elif isinstance(dataset, LMDBDataset):
+        store = LmdbStore([dataset])
+    else:
+        store = MappedStore([dataset], formats()[kind])
     targets = np.asarray(
         by_place(dataset.targets, "the dataset's targets")
     )  # which the user may have set
     if targets.dtype.kind not in "iu" or targets.shape != (len(store),):
         raise NotNative("the dataset's targets are not a whole number for each file")
-    return NativeImages(store, targets, None, chain, form=dataset.form)
+    name = f"{kind.__module__.partition('.')[0]} {kind.__qualname__}{dataset._plan_note()}"
+    return NativeImages(store, targets, None, chain, name, form=dataset.form)
 
 
-def recognize_lmdb(dataset: LMDBDataset, reading: Reading) -> NativeImages:
-    if dataset.legacy:
-        raise NotNative("the dataset is a legacy LMDB file: its samples are pickled")
-    reading.target_transform(dataset.target_transform)
-    chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
-    name = "fastloader LMDBDataset" + ("" if dataset.cache is None else " (in the cache)")
-    return NativeImages(LmdbStore([dataset]), dataset.targets, None, chain, name)
+def is_here(dataset: Pictures) -> bool:
+    return dataset._elsewhere() is None
 
 
-def is_here(dataset: TarImages | FileList) -> bool:
-    """Whether all of it lies in files of this machine."""
-    return dataset.mapped if isinstance(dataset, TarImages) else dataset.cache is None
+# The formats that fastloader has. One of a user's may be anything, and is `Pictures` if it leaves these
+# as they are:
+_OURS = frozenset(getattr(datasets, name) for name in datasets.__all__)
+_MAKE_SAMPLES = (
+    "__getitem__", "__getitems__", "_encoded", "_label", "_picture", "_target", "open_rgb",
+)  # fmt: skip
 
 
-_CALLED = {
-    TarImages: "tar shards",
-    HFImages: "Hugging Face data sets",
-    ParquetImages: "Parquet files",
-}
-
-
-def recognize_mapped(
-    dataset: TarImages | HFImages | ParquetImages, reading: Reading
-) -> NativeImages:
-    reading.target_transform(dataset.target_transform)
-    chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
-    kind = next(each for each in _CALLED if isinstance(dataset, each))
-    name = f"fastloader {kind.__name__}"
-    files = dataset.files() if isinstance(dataset, HFImages) else None
-    if files is not None:
-        folder = FolderStore(*files, upright=dataset.upright)
-        return NativeImages(
-            folder, dataset.targets, None, chain, f"{name} (files)", form=dataset.form
-        )
-    store = MappedStore([dataset], _CALLED[kind])
-    if isinstance(dataset, TarImages) and dataset.cache is not None:
-        name += " (all shards in the cache)"
-    if isinstance(dataset, HFImages) and (elsewhere := int((dataset.places()[0] == 0).sum())):
-        name += f" ({elsewhere} pictures are paths or missing: Pillow reads these)"
-    return NativeImages(store, dataset.targets, None, chain, name, form=dataset.form)
-
-
-def is_mapped(dataset: ParquetImages) -> bool:
-    """Whether its pictures lie in memory. Otherwise its samples are encoded pictures, as those of any
-    dataset may be."""
-    return dataset.mapped
+def own_samples(kind: type) -> str:
+    """Says which method that makes samples a format of a user's has of its own; empty if none."""
+    for own in kind.__mro__:
+        if own in _OURS:
+            return ""
+        for name in _MAKE_SAMPLES:
+            if name in vars(own):
+                return f"{own.__qualname__} has a {name} of its own"
+    return ""
 
 
 # ---- Data sets of Hugging Face's ``datasets`` that were given a transform of ours.
@@ -248,7 +234,7 @@ def recognize_hugging_face(dataset: Any, reading: Reading) -> NativeImages:
     images = _found.get(dataset)
     if images is None or images.transform is not transform:
         images = _found[dataset] = _images(dataset, transform)
-    return recognize_mapped(images, reading)
+    return recognize_pictures(images, reading)
 
 
 def _images(dataset: Any, transform: Any) -> HFImages:
@@ -423,18 +409,22 @@ def _is_pillows(value: Any) -> bool:
 # What a dataset says of its pictures: of those in files, of records, and of those that lie in memory.
 _FILES = ("ends", "form", "paths", "seek_file")
 _RECORDS = ("environment", "image_bytes", "indexed", "name", "open_rgb", "record", "will_need")
-_OF_MAPPED_PICTURES = ("form", "image_bytes", "name", "open_rgb", "places", "upright", "will_need")
+_OF_MAPPED_PICTURES = (
+    "form", "image_bytes", "name", "open_rgb", "_own_files", "places", "spans", "upright",
+    "will_need",
+)  # fmt: skip
 
-# What makes `NativeImages` of a dataset, by the dataset's class. A kind of dataset in this table is an
-# image dataset: `warn_if_pictures` warns if Python makes its batches.
+# The formats of `Pictures`. Each is of the first row that it derives from.
+_FORMATS = {
+    FileList: Known(recognize_pictures, _FILES, only=is_here),
+    LMDBDataset: Known(recognize_pictures, _RECORDS),
+    HFImages: Known(recognize_pictures, ("files", *_OF_MAPPED_PICTURES)),
+    Pictures: Known(recognize_pictures, _OF_MAPPED_PICTURES, only=is_here),
+}
+# What makes `NativeImages` of any other dataset, by the dataset's class. A kind of dataset in these two
+# tables is an image dataset: `warn_if_pictures` warns if Python makes its batches.
 RECOGNIZERS = Rows[Known](
     {
-        ImageFolder: Known(recognize_files, _FILES, only=is_here),
-        ListImages: Known(recognize_files, _FILES),
-        LMDBDataset: Known(recognize_lmdb, _RECORDS),
-        TarImages: Known(recognize_mapped, _OF_MAPPED_PICTURES, only=is_here),
-        HFImages: Known(recognize_mapped, ("files", *_OF_MAPPED_PICTURES)),
-        ParquetImages: Known(recognize_mapped, _OF_MAPPED_PICTURES, only=is_mapped),
         ("datasets.arrow_dataset", "Dataset"): Known(
             recognize_hugging_face, only=has_our_transform
         ),
@@ -464,11 +454,24 @@ def holds_images(dataset: Any) -> bool:
     return _known_class(first_part(dataset)) is not None
 
 
+def known_kind(kind: type) -> type | None:
+    """The class that is known, which ``kind`` is or derives from: a format, or one in `RECOGNIZERS`."""
+    return format_of(kind) or RECOGNIZERS.known(kind)
+
+
+def _row(known: type) -> Known:
+    """The row of a class that is known."""
+    row = RECOGNIZERS.get(known)
+    return row or next(each for base, each in _FORMATS.items() if issubclass(known, base))
+
+
 def _known_class(dataset: Any) -> type | None:
-    """The class in `RECOGNIZERS` that the dataset is of, or derives from."""
-    kind = RECOGNIZERS.known(type(dataset))
-    known = None if kind is None else RECOGNIZERS.get(kind)
-    return kind if known is not None and (known.only is None or known.only(dataset)) else None
+    """`known_kind` of the dataset, if it is one that holds pictures."""
+    known = known_kind(type(dataset))
+    if known is None:
+        return None
+    only = _row(known).only
+    return known if only is None or only(dataset) else None
 
 
 # Where Pillow opens pictures, as native decoders do: each file is offered to all of these plugins.
@@ -495,9 +498,9 @@ def own_part(dataset: Any) -> str:
     samples may be anything; empty if there is nothing that matters."""
     known = _known_class(dataset)
     assert known is not None  # the caller has asked holds_images
-    row = RECOGNIZERS.get(known)
-    assert row is not None
-    if own := identity.own_part(dataset, known, (*_WHAT_MATTERS, *row.reads)):
+    if own := identity.own_part(dataset, known, (*_WHAT_MATTERS, *_row(known).reads)):
+        return own
+    if issubclass(known, Pictures) and (own := own_samples(known)):
         return own
     return identity.modules_change(*_PILLOW) or other_plugin()
 
@@ -543,9 +546,7 @@ def _recognize(dataset: Any, reading: Reading) -> NativeImages:
         raise NotNative(unknown(dataset))
     if own := own_part(dataset):
         raise NotNative(own)
-    row = RECOGNIZERS.get(known)
-    assert row is not None
-    images = row.recognize(dataset, reading)
+    images = _row(known).recognize(dataset, reading)
     name = images.name or f"{known.__module__.partition('.')[0]} {known.__qualname__}"
     if kind is not known:
         name = f"{kind.__qualname__}, {name}"
@@ -566,8 +567,6 @@ def refusals(dataset: Any) -> Refusals:
 
 def unknown(dataset: Any) -> str:
     """Why a dataset that is no selection is not native, if its class is not in the table."""
-    if isinstance(dataset, FileList) and dataset.cache is not None:
-        return "the pictures are objects in a store"
-    if isinstance(dataset, TarImages):
-        return "the shards are in an object store, and more than their cache has room for"
+    if isinstance(dataset, Pictures) and (why := dataset._elsewhere()) is not None:
+        return why
     return f"the dataset is a {type(dataset).__module__}.{type(dataset).__qualname__}"

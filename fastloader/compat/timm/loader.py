@@ -207,7 +207,7 @@ def _check_delivery(
     delivery = loader._runtime.delivery
     made = delivery.normalization
     assert made is not None
-    asked = delivery.spec.arguments[0]
+    asked = delivery.spec.asked
     own: tuple[Any, ...] = ("cpu" if asked is None else asked, made.mean, made.std, made.dtype)
     if own[0] != device:  # perhaps two names of the same device
         own = (devices.resolve_device(own[0]), *own[1:])

@@ -244,6 +244,11 @@ class MappedFile(WatchedFile):
             return False  # it was removed, and what is mapped stays
         return _file(status) == _file(self.status) and _content(status) != _content(self.status)
 
+    @property
+    def mapped_file(self) -> MappedFile | None:
+        """The file that may change while it is read; None: of what is not mapped."""
+        return self
+
     def will_need(self, offset: int, size: int) -> None:
         """Has the system read these bytes ahead. Waits for nothing."""
         if hasattr(self.mapping, "madvise") and size:

@@ -1,4 +1,7 @@
-"""Where the values of a column lie, if Parquet has written them plainly."""
+"""Finds where the values of a column lie in a file, if Parquet has written them plainly.
+
+pyarrow tells no places: it reads whole row groups. In shuffled order that took 0.8 ms of CPU a picture
+in groups of 50 and 5 ms in groups of 600, where the whole native path takes 0.65 ms a picture."""
 
 from __future__ import annotations
 

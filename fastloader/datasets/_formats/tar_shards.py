@@ -454,11 +454,6 @@ class TarShard(MappedFile):
                 )
         self.index: TarIndex = index_of(self.mapping, path, self.status, index_dir)
 
-    @property
-    def mapped_file(self) -> TarShard | None:
-        """What may change while it is read; None: it is not mapped."""
-        return self
-
     def begin_read(
         self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
     ) -> Callable[[], list[bytes]]:

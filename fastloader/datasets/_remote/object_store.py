@@ -452,7 +452,7 @@ class Connection:
         return listing.found
 
     def read(self, wanted: RemoteObject, begin: int, end: int) -> Any:
-        """The bytes from ``begin`` to ``end``, at most `spans.PART` of them.
+        """The bytes from ``begin`` to ``end``, at most `PART` of them.
 
         Raises:
             ChangedObject: a ValueError, if another version is there now.

@@ -47,10 +47,7 @@ CONVERSIONS = {
     (_TIMM, "MaybeToTensor"): "timm MaybeToTensor",
     (_TIMM, "ToTensor"): "timm ToTensor",
 }
-_OURS = {
-    **{name: getattr(transforms, name) for name in transforms.__all__},
-    **{f"timm {kind.__qualname__}": kind for kind in timm.OURS},
-}
+_OURS = {**vars(transforms), **{f"timm {kind.__qualname__}": kind for kind in timm.OURS}}
 OURS = {
     (kind.__module__, kind.__qualname__): name
     for name, kind in _OURS.items()

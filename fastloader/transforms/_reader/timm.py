@@ -13,6 +13,7 @@ from fastloader.errors import NotNative
 from fastloader.transforms import RandomResizedCrop
 from fastloader.transforms._arguments import interpolation_name
 from fastloader.transforms.timm import (
+    AUGMENT_KINDS,
     LEVELS,
     AugmentOp,
     AugMixAugment,
@@ -68,8 +69,9 @@ def _augment_op(op: Any) -> AugmentOp:
     if changed := identity.change(type(op), type(op)):
         raise NotNative(changed)
     name = op.name
-    wanted = _FUNCTIONS.get(name)
-    if wanted is None or (_function(op.aug_fn), _function(op.level_fn)) != wanted:
+    wanted = AUGMENT_KINDS.get(name)
+    found = _function(op.aug_fn), _function(op.level_fn)
+    if wanted is None or found != ((wanted.function,), wanted.level):
         raise NotNative(f"the operation {name!r} does not do what timm's does")
     if set(op.kwargs) != {"fillcolor", "resample"}:
         raise NotNative(f"the operation {name!r} has the arguments {sorted(op.kwargs)}")
@@ -101,37 +103,6 @@ def _function(function: Any) -> Any:
     if changed:
         raise NotNative(changed)
     return identity.said(inner) if changed is None else (name, *sorted(bound.items()))
-
-
-def _level(name: str, **bound: float) -> Any:
-    return (f"_{name}_level_to_arg", *sorted(bound.items()))
-
-
-# The functions of each operation: the one that changes the picture, and the one of the level.
-_FUNCTIONS: dict[str, tuple[Any, Any]] = {
-    "AutoContrast": (("auto_contrast",), None),
-    "Equalize": (("equalize",), None),
-    "Invert": (("invert",), None),
-    "Rotate": (("rotate",), _level("rotate")),
-    "Posterize": (("posterize",), _level("posterize")),
-    "PosterizeIncreasing": (("posterize",), _level("posterize_increasing")),
-    "PosterizeOriginal": (("posterize",), _level("posterize_original")),
-    "Solarize": (("solarize",), _level("solarize")),
-    "SolarizeIncreasing": (("solarize",), _level("solarize_increasing")),
-    "SolarizeAdd": (("solarize_add",), _level("solarize_add")),
-    "ShearX": (("shear_x",), _level("shear")),
-    "ShearY": (("shear_y",), _level("shear")),
-    "TranslateX": (("translate_x_abs",), _level("translate_abs")),
-    "TranslateY": (("translate_y_abs",), _level("translate_abs")),
-    "TranslateXRel": (("translate_x_rel",), _level("translate_rel")),
-    "TranslateYRel": (("translate_y_rel",), _level("translate_rel")),
-    "Desaturate": (("desaturate",), _level("minmax", min_val=0.5, max_val=1.0)),
-    "GaussianBlur": (("gaussian_blur",), _level("minmax", min_val=0.1, max_val=2.0)),
-    "GaussianBlurRand": (("gaussian_blur_rand",), _level("minmax")),
-}
-for _name in ("Color", "Contrast", "Brightness", "Sharpness"):
-    _FUNCTIONS[_name] = ((_name.lower(),), _level("enhance"))
-    _FUNCTIONS[f"{_name}Increasing"] = ((_name.lower(),), _level("enhance_increasing"))
 
 
 def _interpolation(step: Any) -> Any:

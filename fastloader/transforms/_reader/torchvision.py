@@ -155,39 +155,40 @@ def _check_space(step: Any) -> None:
             raise ValueError(f"its {attribute} is not torchvision's")
 
 
-def _with_probability(make: Callable[[Any], RecipeTransform]) -> Callable[[Any], RecipeTransform]:
-    return lambda step: make(step.p)
+def _same(
+    make: Callable[..., RecipeTransform], *attributes: str
+) -> Callable[[Any], RecipeTransform]:
+    """Reads a step whose attributes are the arguments of our transform."""
+    return lambda step: make(*(getattr(step, name) for name in attributes))
 
 
 # By the module of v2; all of v1 stands in two.
 _MAKERS: dict[str, dict[str, Callable[[Any], RecipeTransform]]] = {
     "_color": {
         "ColorJitter": _color_jitter,
-        "Grayscale": lambda step: transforms.Grayscale(step.num_output_channels),
-        "RandomAdjustSharpness": lambda step: transforms.RandomAdjustSharpness(
-            step.sharpness_factor, step.p
-        ),
-        "RandomAutocontrast": _with_probability(transforms.RandomAutocontrast),
-        "RandomEqualize": _with_probability(transforms.RandomEqualize),
-        "RandomGrayscale": _with_probability(transforms.RandomGrayscale),
-        "RandomInvert": _with_probability(transforms.RandomInvert),
-        "RandomPosterize": lambda step: transforms.RandomPosterize(step.bits, step.p),
-        "RandomSolarize": lambda step: transforms.RandomSolarize(step.threshold, step.p),
+        "Grayscale": _same(transforms.Grayscale, "num_output_channels"),
+        "RandomAdjustSharpness": _same(transforms.RandomAdjustSharpness, "sharpness_factor", "p"),
+        "RandomAutocontrast": _same(transforms.RandomAutocontrast, "p"),
+        "RandomEqualize": _same(transforms.RandomEqualize, "p"),
+        "RandomGrayscale": _same(transforms.RandomGrayscale, "p"),
+        "RandomInvert": _same(transforms.RandomInvert, "p"),
+        "RandomPosterize": _same(transforms.RandomPosterize, "bits", "p"),
+        "RandomSolarize": _same(transforms.RandomSolarize, "threshold", "p"),
     },
     "_geometry": {
-        "CenterCrop": lambda step: transforms.CenterCrop(step.size),
+        "CenterCrop": _same(transforms.CenterCrop, "size"),
         "Pad": _pad,
         "RandomAffine": _random_affine,
         "RandomCrop": _random_crop,
-        "RandomHorizontalFlip": _with_probability(transforms.RandomHorizontalFlip),
+        "RandomHorizontalFlip": _same(transforms.RandomHorizontalFlip, "p"),
         "RandomPerspective": _random_perspective,
         # Without their antialias, which torchvision ignores on Pillow's pictures.
-        "RandomResizedCrop": lambda step: transforms.RandomResizedCrop(
-            step.size, step.scale, step.ratio, step.interpolation
+        "RandomResizedCrop": _same(
+            transforms.RandomResizedCrop, "size", "scale", "ratio", "interpolation"
         ),
         "RandomRotation": _random_rotation,
-        "RandomVerticalFlip": _with_probability(transforms.RandomVerticalFlip),
-        "Resize": lambda step: transforms.Resize(step.size, step.interpolation, step.max_size),
+        "RandomVerticalFlip": _same(transforms.RandomVerticalFlip, "p"),
+        "Resize": _same(transforms.Resize, "size", "interpolation", "max_size"),
     },
     "_misc": {
         "GaussianBlur": lambda step: transforms.GaussianBlur(step.kernel_size, _pair(step.sigma)),

@@ -1,4 +1,4 @@
-"""What can be done to the pixels of a picture: operations by their names, with numbers.
+"""What can be done to the pixels of a picture: one row for each operation.
 
 csrc/image/ops/operation.h is the definition, and says what the numbers are; a test compares the two.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,39 +18,72 @@ Operation = tuple[str, list[float]]  # its name and its numbers
 Size = tuple[int, int]  # height, width
 Numbers = Sequence[float]
 
-# The fewest and the most numbers of each, in the native module's order.
-OPERATIONS: dict[str, tuple[int, int]] = {
-    "invert": (0, 0),
-    "posterize": (1, 1),
-    "solarize": (1, 1),
-    "solarize_add": (1, 2),
-    "autocontrast": (0, 0),
-    "equalize": (0, 0),
-    "brightness": (1, 1),
-    "contrast": (1, 1),
-    "saturation": (1, 1),
-    "grayscale": (0, 0),
-    "hue": (1, 1),
-    "sharpness": (1, 1),
-    "pillow_blur": (2, 2),
-    "gaussian_blur": (3, 4),  # one sigma is drawn once, for both axes
-    "affine": (10, 10),
-    "perspective": (12, 12),
-    "rotate": (6, 8),
-    "pad": (8, 8),
-    "crop": (4, 4),
-    "hflip": (0, 0),
-    "vflip": (0, 0),
-    "resize": (3, 3),
-    "mix_begin": (1, 1),
-    "mix_add": (1, 1),
-    "mix_blend": (1, 1),
-    "mix_end": (1, 1),
-}
-# The longest edge, and the most pixels, of what an operation makes: kMaxImageEdge and kMaxMadePixels.
-_MOST_EDGE, _MOST_PIXELS = 1 << 24, 178956970
-# Those of a mix, each of which is no use without the others.
-OF_MIX = ("mix_begin", "mix_add", "mix_blend", "mix_end")
+# What an operation does to the places of the pixels, as Operation::Effect has it. A mask of the picture
+# goes through the same geometry, by the nearest pixel, and through nothing else. Those of a mix are each
+# no use without the others.
+COLOUR, GEOMETRY, MIX = "colour", "geometry", "mix"
+
+# Pillow's numbers of them.
+RESAMPLINGS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
+
+
+class Parameter(NamedTuple):
+    """A parameter of an operation, as people read and write it, and the numbers that it takes.
+
+    ``read`` makes its value of each of its ``length`` numbers; with ``names``, its one number is a place
+    in these. ``optional``: the operation may lack the parameter. ``shared``: one number may stand for
+    all.
+    """
+
+    name: str
+    length: int = 1
+    read: Callable[[float], Any] = float
+    names: tuple[str, ...] = ()
+    optional: bool = False
+    shared: bool = False
+
+    @property
+    def least(self) -> int:
+        """The fewest numbers that it takes."""
+        return 0 if self.optional else 1 if self.shared else self.length
+
+    def value(self, numbers: Numbers) -> Any:
+        """What the numbers stand for."""
+        if self.names:
+            return self.names[int(numbers[0])]
+        values = [self.read(number) for number in numbers]
+        return values[0] if self.length == 1 else tuple(values * (self.length // len(values)))
+
+    def numbers(self, value: Any) -> list[float]:
+        """The numbers that stand for a value."""
+        if self.names:
+            value = self.names.index(value)
+        return [float(each) for each in (value if self.length > 1 else [value])]
+
+
+class Kind(NamedTuple):
+    """What is known of all operations of a name.
+
+    ``effect`` is COLOUR, GEOMETRY or MIX. ``pillow`` does the operation to a Pillow picture of any mode
+    that Pillow can do it to, and None stands for those of a mix, which `Canvas` does. ``parameters``
+    are in the order of the numbers. ``size_after`` says how large the picture comes out; without it the
+    size stays.
+    """
+
+    effect: str
+    pillow: Callable[[Any, Numbers], Any] | None
+    parameters: tuple[Parameter, ...] = ()
+    size_after: Callable[[Numbers, Size], Size] | None = None
+
+    @property
+    def least(self) -> int:
+        """The fewest numbers that it takes."""
+        return sum(parameter.least for parameter in self.parameters)
+
+    @property
+    def most(self) -> int:
+        return sum(parameter.length for parameter in self.parameters)
 
 
 def check_count(what: str, found: int, least: int, most: int) -> None:
@@ -58,176 +91,8 @@ def check_count(what: str, found: int, least: int, most: int) -> None:
         raise ValueError(f"{what} takes {least} to {most} numbers, not {found}")
 
 
-def size_after(operation: Operation, size: Size) -> Size:
-    """Returns the (height, width) of what the operation makes of a picture of this size.
-
-    Raises:
-        ValueError: if that is no picture, or one that is too large.
-    """
-    name, numbers = operation
-    known = _SIZES.get(name)
-    if known is None:
-        return size
-    height, width = made = known(numbers, size)
-    if min(made) < 1 or max(made) > _MOST_EDGE or height * width > _MOST_PIXELS:
-        raise ValueError(f"{name} would make a picture of {width} x {height} pixels")
-    return made
-
-
-def _padded(numbers: Numbers, size: Size) -> Size:
-    left, top, right, bottom = (int(number) for number in numbers[:4])
-    return size[0] + top + bottom, size[1] + left + right
-
-
-def _cropped(numbers: Numbers, _size: Size) -> Size:
-    return int(numbers[3]), int(numbers[2])
-
-
-def _resized(numbers: Numbers, _size: Size) -> Size:
-    return int(numbers[0]), int(numbers[1])
-
-
-def _rotated(numbers: Numbers, size: Size) -> Size:
-    """As Pillow computes it: from the corners, to whole pixels outwards."""
-    angle, expand = numbers[0] % 360.0, bool(numbers[2])
-    height, width = size
-    if not expand:
-        return size
-    centred = len(numbers) == 6
-    if centred and angle in (0, 180):
-        return size
-    if centred and angle in (90, 270):
-        return width, height
-    x, y = (width / 2, height / 2) if centred else (numbers[3], numbers[4])
-    turn = -math.radians(angle)
-    a, b = round(math.cos(turn), 15), round(math.sin(turn), 15)
-    c, d = round(-math.sin(turn), 15), round(math.cos(turn), 15)
-    right, down = a * -x + b * -y + 0.0 + x, c * -x + d * -y + 0.0 + y
-    corners = ((0, 0), (width, 0), (width, height), (0, height))
-    across = [a * left + b * top + right for left, top in corners]
-    along = [c * left + d * top + down for left, top in corners]
-    return _span(along), _span(across)
-
-
-def _span(places: Sequence[float]) -> int:
-    return math.ceil(max(places)) - math.floor(min(places))
-
-
-_SIZES: dict[str, Callable[[Numbers, Size], Size]] = {
-    "rotate": _rotated,
-    "pad": _padded,
-    "crop": _cropped,
-    "resize": _resized,
-}
-
-
-# ---- Operations as people read and write them: a name, and parameters by their names.
-
-
-NamedOperation = tuple[str, dict[str, Any]]
-
-# Pillow's numbers of them.
-RESAMPLINGS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
-
-# The parameters of each operation in the order of its numbers, and how many numbers each takes.
-_PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
-    "invert": (),
-    "posterize": (("bits", 1),),
-    "solarize": (("threshold", 1),),
-    "solarize_add": (("add", 1), ("threshold", 1)),
-    "autocontrast": (),
-    "equalize": (),
-    "brightness": (("factor", 1),),
-    "contrast": (("factor", 1),),
-    "saturation": (("factor", 1),),
-    "grayscale": (),
-    "hue": (("factor", 1),),
-    "sharpness": (("factor", 1),),
-    "pillow_blur": (("radius", 2),),
-    "gaussian_blur": (("kernel_size", 2), ("sigma", 2)),
-    "affine": (("coefficients", 6), ("interpolation", 1), ("fill", 3)),
-    "perspective": (("coefficients", 8), ("interpolation", 1), ("fill", 3)),
-    "rotate": (("angle", 1), ("interpolation", 1), ("expand", 1), ("center", 2), ("fill", 3)),
-    "pad": (("padding", 4), ("padding_mode", 1), ("fill", 3)),
-    "crop": (("left", 1), ("top", 1), ("width", 1), ("height", 1)),
-    "hflip": (),
-    "vflip": (),
-    "resize": (("size", 2), ("interpolation", 1)),
-    "mix_begin": (("weight", 1),),
-    "mix_add": (("weight", 1),),
-    "mix_blend": (("factor", 1),),
-    "mix_end": (("factor", 1),),
-}
-_MAY_LACK = {("solarize_add", "threshold"), ("rotate", "center")}
-_WHOLE = frozenset(
-    ("bits", "add", "kernel_size", "padding", "left", "top", "width", "height", "size", "fill")
-)
-
-
-def named(operation: Operation) -> NamedOperation:
-    """An operation with its parameters by name."""
-    name, numbers = operation
-    rest = list(numbers)
-    if name == "gaussian_blur" and len(rest) == 3:
-        rest.append(rest[-1])  # one sigma stands for both axes
-    lacking = sum(count for _, count in _PARAMETERS[name]) - len(rest)
-    found: dict[str, Any] = {}
-    for parameter, count in _PARAMETERS[name]:
-        if lacking and (name, parameter) in _MAY_LACK:
-            continue
-        taken, rest = rest[:count], rest[count:]
-        found[parameter] = _value(parameter, taken)
-    return name, found
-
-
-def _value(parameter: str, numbers: Sequence[float]) -> Any:
-    if parameter == "interpolation":
-        return RESAMPLINGS[int(numbers[0])]
-    if parameter == "padding_mode":
-        return PADDING_MODES[int(numbers[0])]
-    if parameter == "expand":
-        return bool(numbers[0])
-    values = tuple(int(number) for number in numbers) if parameter in _WHOLE else tuple(numbers)
-    return values[0] if len(values) == 1 else values
-
-
-def unnamed(name: str, parameters: Mapping[str, Any]) -> Operation:
-    """The operation that `named` gave.
-
-    Raises:
-        ValueError: for an operation or a parameter that there is not.
-        KeyError: for a parameter that is missing.
-    """
-    if name not in _PARAMETERS:
-        raise ValueError(f"there is no step {name!r}; there are {', '.join(_PARAMETERS)}")
-    known = [parameter for parameter, _ in _PARAMETERS[name]]
-    unknown = [parameter for parameter in parameters if parameter not in known]
-    if unknown:
-        raise ValueError(f"{name} has no parameter {unknown[0]!r}; it has {known}")
-    numbers: list[float] = []
-    for parameter, count in _PARAMETERS[name]:
-        if parameter not in parameters and (name, parameter) in _MAY_LACK:
-            continue
-        value = parameters[parameter]
-        if parameter == "interpolation":
-            value = RESAMPLINGS.index(value)
-        elif parameter == "padding_mode":
-            value = PADDING_MODES.index(value)
-        values = list(value) if count > 1 else [value]
-        if len(values) != count:
-            raise ValueError(f"{name}: {parameter} takes {count} numbers, not {value!r}")
-        numbers += [float(each) for each in values]
-    return name, numbers
-
-
 # ---- The operations of recipes, done by Pillow: what the native module's pixels are compared
 # with.
-
-
-def apply_operation(image: Any, name: str, numbers: Numbers) -> Any:
-    """What the operation makes of a Pillow picture of any mode that Pillow can do it to."""
-    return _OPERATIONS[name](image, numbers)
 
 
 def _invert(image: Any, _numbers: Numbers) -> Any:
@@ -412,30 +277,198 @@ def _resize(image: Any, numbers: Numbers) -> Any:
     return image.resize((width, height), _pillow.image_module().Resampling(resampling))
 
 
-_OPERATIONS: dict[str, Callable[[Any, Numbers], Any]] = {
-    "invert": _invert,
-    "posterize": _posterize,
-    "solarize": _solarize,
-    "solarize_add": _solarize_add,
-    "autocontrast": _autocontrast,
-    "equalize": _equalize,
-    "brightness": _brightness,
-    "contrast": _contrast,
-    "saturation": _saturation,
-    "grayscale": _grayscale,
-    "hue": _hue,
-    "sharpness": _sharpness,
-    "pillow_blur": _pillow_blur,
-    "gaussian_blur": _gaussian_blur,
-    "affine": _transform("AFFINE", 6),
-    "perspective": _transform("PERSPECTIVE", 8),
-    "rotate": _rotate,
-    "pad": _pad,
-    "crop": _crop,
-    "hflip": _hflip,
-    "vflip": _vflip,
-    "resize": _resize,
+# ---- The sizes of what comes out.
+
+
+def _padded(numbers: Numbers, size: Size) -> Size:
+    left, top, right, bottom = (int(number) for number in numbers[:4])
+    return size[0] + top + bottom, size[1] + left + right
+
+
+def _cropped(numbers: Numbers, _size: Size) -> Size:
+    return int(numbers[3]), int(numbers[2])
+
+
+def _resized(numbers: Numbers, _size: Size) -> Size:
+    return int(numbers[0]), int(numbers[1])
+
+
+def _rotated(numbers: Numbers, size: Size) -> Size:
+    """As Pillow computes it: from the corners, to whole pixels outwards."""
+    angle, expand = numbers[0] % 360.0, bool(numbers[2])
+    height, width = size
+    if not expand:
+        return size
+    centred = len(numbers) == 6
+    if centred and angle in (0, 180):
+        return size
+    if centred and angle in (90, 270):
+        return width, height
+    x, y = (width / 2, height / 2) if centred else (numbers[3], numbers[4])
+    turn = -math.radians(angle)
+    a, b = round(math.cos(turn), 15), round(math.sin(turn), 15)
+    c, d = round(-math.sin(turn), 15), round(math.cos(turn), 15)
+    right, down = a * -x + b * -y + 0.0 + x, c * -x + d * -y + 0.0 + y
+    corners = ((0, 0), (width, 0), (width, height), (0, height))
+    across = [a * left + b * top + right for left, top in corners]
+    along = [c * left + d * top + down for left, top in corners]
+    return _span(along), _span(across)
+
+
+def _span(places: Sequence[float]) -> int:
+    return math.ceil(max(places)) - math.floor(min(places))
+
+
+# ---- The operations, in the native module's order: a place is part of what is drawn for its operation.
+
+
+_FACTOR = Parameter("factor")
+_INTERPOLATION = Parameter("interpolation", names=RESAMPLINGS)
+_FILL = Parameter("fill", 3, int)
+_WEIGHT = Parameter("weight")
+
+OPERATIONS: dict[str, Kind] = {
+    "invert": Kind(COLOUR, _invert),
+    "posterize": Kind(COLOUR, _posterize, (Parameter("bits", read=int),)),
+    "solarize": Kind(COLOUR, _solarize, (Parameter("threshold"),)),
+    "solarize_add": Kind(
+        COLOUR,
+        _solarize_add,
+        (Parameter("add", read=int), Parameter("threshold", optional=True)),
+    ),
+    "autocontrast": Kind(COLOUR, _autocontrast),
+    "equalize": Kind(COLOUR, _equalize),
+    "brightness": Kind(COLOUR, _brightness, (_FACTOR,)),
+    "contrast": Kind(COLOUR, _contrast, (_FACTOR,)),
+    "saturation": Kind(COLOUR, _saturation, (_FACTOR,)),
+    "grayscale": Kind(COLOUR, _grayscale),
+    "hue": Kind(COLOUR, _hue, (_FACTOR,)),
+    "sharpness": Kind(COLOUR, _sharpness, (_FACTOR,)),
+    "pillow_blur": Kind(COLOUR, _pillow_blur, (Parameter("radius", 2),)),
+    "gaussian_blur": Kind(
+        COLOUR,
+        _gaussian_blur,
+        # One sigma is drawn once, for both axes.
+        (Parameter("kernel_size", 2, int), Parameter("sigma", 2, shared=True)),
+    ),
+    "affine": Kind(
+        GEOMETRY,
+        _transform("AFFINE", 6),
+        (Parameter("coefficients", 6), _INTERPOLATION, _FILL),
+    ),
+    "perspective": Kind(
+        GEOMETRY,
+        _transform("PERSPECTIVE", 8),
+        (Parameter("coefficients", 8), _INTERPOLATION, _FILL),
+    ),
+    "rotate": Kind(
+        GEOMETRY,
+        _rotate,
+        (
+            Parameter("angle"),
+            _INTERPOLATION,
+            Parameter("expand", read=bool),
+            Parameter("center", 2, optional=True),
+            _FILL,
+        ),
+        _rotated,
+    ),
+    "pad": Kind(
+        GEOMETRY,
+        _pad,
+        (Parameter("padding", 4, int), Parameter("padding_mode", names=PADDING_MODES), _FILL),
+        _padded,
+    ),
+    "crop": Kind(
+        GEOMETRY,
+        _crop,
+        tuple(Parameter(edge, read=int) for edge in ("left", "top", "width", "height")),
+        _cropped,
+    ),
+    "hflip": Kind(GEOMETRY, _hflip),
+    "vflip": Kind(GEOMETRY, _vflip),
+    "resize": Kind(GEOMETRY, _resize, (Parameter("size", 2, int), _INTERPOLATION), _resized),
+    "mix_begin": Kind(MIX, None, (_WEIGHT,)),
+    "mix_add": Kind(MIX, None, (_WEIGHT,)),
+    "mix_blend": Kind(MIX, None, (_FACTOR,)),
+    "mix_end": Kind(MIX, None, (_FACTOR,)),
 }
+OF_MIX = tuple(name for name, kind in OPERATIONS.items() if kind.effect == MIX)
+
+
+# ---- What follows from the rows.
+
+
+# The longest edge, and the most pixels, of what an operation makes: kMaxImageEdge and kMaxMadePixels.
+_MOST_EDGE, _MOST_PIXELS = 1 << 24, 178956970
+
+
+def size_after(operation: Operation, size: Size) -> Size:
+    """Returns the (height, width) of what the operation makes of a picture of this size.
+
+    Raises:
+        ValueError: if that is no picture, or one that is too large.
+    """
+    name, numbers = operation
+    known = OPERATIONS[name].size_after
+    if known is None:
+        return size
+    height, width = made = known(numbers, size)
+    if min(made) < 1 or max(made) > _MOST_EDGE or height * width > _MOST_PIXELS:
+        raise ValueError(f"{name} would make a picture of {width} x {height} pixels")
+    return made
+
+
+def apply_operation(image: Any, name: str, numbers: Numbers) -> Any:
+    """What the operation, which is none of a mix, makes of a Pillow picture."""
+    pillow = OPERATIONS[name].pillow
+    assert pillow is not None
+    return pillow(image, numbers)
+
+
+NamedOperation = tuple[str, dict[str, Any]]  # its name, and its parameters by their names
+
+
+def named(operation: Operation) -> NamedOperation:
+    """An operation with its parameters by name."""
+    name, numbers = operation
+    kind = OPERATIONS[name]
+    lacking = kind.most - len(numbers)
+    found: dict[str, Any] = {}
+    at = 0
+    for parameter in kind.parameters:
+        count = parameter.least if lacking else parameter.length
+        if count:
+            found[parameter.name] = parameter.value(numbers[at : at + count])
+        at += count
+    return name, found
+
+
+def unnamed(name: str, parameters: Mapping[str, Any]) -> Operation:
+    """The operation that `named` gave.
+
+    Raises:
+        ValueError: for an operation or a parameter that there is not.
+        KeyError: for a parameter that is missing.
+    """
+    if name not in OPERATIONS:
+        raise ValueError(f"there is no step {name!r}; there are {', '.join(OPERATIONS)}")
+    known = [parameter.name for parameter in OPERATIONS[name].parameters]
+    unknown = [parameter for parameter in parameters if parameter not in known]
+    if unknown:
+        raise ValueError(f"{name} has no parameter {unknown[0]!r}; it has {known}")
+    numbers: list[float] = []
+    for parameter in OPERATIONS[name].parameters:
+        if parameter.optional and parameter.name not in parameters:
+            continue
+        value = parameters[parameter.name]
+        values = parameter.numbers(value)
+        if len(values) != parameter.length:
+            raise ValueError(
+                f"{name}: {parameter.name} takes {parameter.length} numbers, not {value!r}"
+            )
+        numbers += values
+    return name, numbers
 
 
 # ---- A picture that operations are done to by Pillow, and what they keep from one to the next.

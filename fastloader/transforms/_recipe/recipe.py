@@ -20,13 +20,15 @@ from fastloader.transforms._recipe.draws import (
     Draws,
 )
 from fastloader.transforms._recipe.operations import (
+    GEOMETRY,
     OF_MIX,
     OPERATIONS,
+    Kind,
     Operation,
     Size,
     check_count,
 )
-from fastloader.transforms._recipe.sized import SIZED
+from fastloader.transforms._recipe.sized import SIZED, SizedKind
 
 # ---- How the numbers of operations are drawn: each by itself, and those of a mix together.
 #
@@ -266,11 +268,10 @@ class Step:
             raise ValueError(f"steps within steps, more than {MOST_DEPTH} deep")
 
     def _check_leaf(self) -> None:
-        known = OPERATIONS if self.kind == "operation" else SIZED
-        if self.operation not in known:
+        known = _row_of(self)
+        if known is None:
             raise ValueError(f"there is no operation {self.operation!r}")
-        least, most = known[self.operation][-2:]
-        check_count(self.operation, len(self.numbers), least, most)
+        check_count(self.operation, len(self.numbers), known.least, known.most)
         if self.operation in OF_MIX:
             raise ValueError(f"{self.operation} outside a mix")
 
@@ -311,13 +312,26 @@ class Step:
         """Whether anything is drawn."""
         if self.kind in ("apply", "choice", "order", "some", "first", "mix"):
             return True
-        if self.operation in ("random_crop", "random_resized_crop", "random_perspective"):
-            return True
-        if self.operation == "crop_or_pad" and self.numbers[2].a:
+        if self.kind == "sized" and SIZED[self.operation].random(self.numbers):
             return True
         return any(each.random for each in self.numbers) or any(
             each.random for each in self.children
         )
+
+    @functools.cached_property
+    def moves(self) -> bool:
+        """Whether anything in the tree moves pixels, which a mask of the picture has to follow."""
+        known = _row_of(self)
+        if known is not None:
+            return known.effect == GEOMETRY
+        return any(child.moves for child in self.children)
+
+
+def _row_of(step: Step) -> Kind | SizedKind | None:
+    """Returns the row of a leaf in the table of its kind, or None for other steps and unknown names."""
+    if step.kind == "operation":
+        return OPERATIONS.get(step.operation)
+    return SIZED.get(step.operation) if step.kind == "sized" else None
 
 
 def operation(name: str, *numbers: Number) -> Step:
@@ -415,7 +429,7 @@ class Recipe:
             if step.kind == "operation":
                 yield step.operation, numbers
             else:
-                yield from SIZED[step.operation][0](numbers, size(), draws)
+                yield from SIZED[step.operation].draw(numbers, size(), draws)
             return
         places = []
         for child in step.children:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from fastloader.transforms._recipe.draws import Draws
-from fastloader.transforms._recipe.operations import Operation, Size
+from fastloader.transforms._recipe.operations import COLOUR, GEOMETRY, Operation, Size
 
 # ---- The geometry of torchvision's transforms on Pillow pictures, in pure Python.
 #
@@ -268,16 +269,38 @@ def _blur_between(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]
     return [("pillow_blur", [radius, radius])]
 
 
-# Each with the fewest and the most numbers, in the native module's order.
-SIZED: dict[str, tuple[Callable[[Numbers, Size, Draws], list[Operation]], int, int]] = {
-    "resize_shorter": (_resize_shorter, 3, 3),
-    "center_crop": (_center_crop, 2, 2),
-    "random_crop": (_random_crop, 11, 11),
-    "random_resized_crop": (_random_resized_crop, 7, 7),
-    "affine_about": (_affine_about, 10, 12),
-    "random_perspective": (_random_perspective, 5, 5),
-    "crop_or_pad": (_crop_or_pad, 8, 8),
-    "resize_keep_ratio": (_resize_keep_ratio, 7, 7),
-    "blur_between": (_blur_between, 3, 3),
-    "affine_about_v2": (_affine_about_v2, 10, 12),
+def _never(numbers: Sequence[Any]) -> bool:
+    return False
+
+
+def _always(numbers: Sequence[Any]) -> bool:
+    return True
+
+
+class SizedKind(NamedTuple):
+    """What is known of all sized steps of a name.
+
+    ``draw`` gives the operations, for ``least`` to ``most`` numbers. ``effect`` is that of these
+    operations. ``random`` says of the `Number`s of a step whether ``draw`` draws more than these.
+    """
+
+    draw: Callable[[Numbers, Size, Draws], list[Operation]]
+    least: int
+    most: int
+    effect: str = GEOMETRY
+    random: Callable[[Sequence[Any]], bool] = _never
+
+
+# In the native module's order: a place is part of what is drawn for its step.
+SIZED: dict[str, SizedKind] = {
+    "resize_shorter": SizedKind(_resize_shorter, 3, 3),
+    "center_crop": SizedKind(_center_crop, 2, 2),
+    "random_crop": SizedKind(_random_crop, 11, 11, random=_always),
+    "random_resized_crop": SizedKind(_random_resized_crop, 7, 7, random=_always),
+    "affine_about": SizedKind(_affine_about, 10, 12),
+    "random_perspective": SizedKind(_random_perspective, 5, 5, random=_always),
+    "crop_or_pad": SizedKind(_crop_or_pad, 8, 8, random=lambda numbers: bool(numbers[2].a)),
+    "resize_keep_ratio": SizedKind(_resize_keep_ratio, 7, 7),
+    "blur_between": SizedKind(_blur_between, 3, 3, COLOUR),
+    "affine_about_v2": SizedKind(_affine_about_v2, 10, 12),
 }

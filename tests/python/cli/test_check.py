@@ -227,12 +227,12 @@ def test_progress_on_a_terminal_only(folder):
     slow = """
         import sys, time
         from fastloader.cli.__main__ import main
-        from fastloader.cli.check import checker
-        trial = checker._Trial.error
+        from fastloader.cli import check
+        trial = check._Trial.error
         def error(self, index):
             time.sleep(0.1)
             return trial(self, index)
-        checker._Trial.error = error
+        check._Trial.error = error
         sys.exit(main(["check", sys.argv[1], "--workers", "1"]))
     """
     spoil(folder)

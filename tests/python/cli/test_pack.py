@@ -275,10 +275,10 @@ def test_usage(tmp_path, capsys):
 # Every read waits for a line on standard input; batches of two records.
 GATED = """
     import sys
-    from fastloader.cli.pack import packer, source as pack_source, writer
+    from fastloader.cli import pack, pack_source
     from fastloader.cli.__main__ import main
-    writer._BATCH_RECORDS = 2
-    opened = packer.open_source
+    pack._BATCH_RECORDS = 2
+    opened = pack.open_source
     def gated(text):
         source = opened(text)
         def read(index):
@@ -286,7 +286,7 @@ GATED = """
             sys.stdin.readline()
             return source.read(index)
         return pack_source.PackSource(source.count, source.classes, source.identity, read)
-    packer.open_source = gated
+    pack.open_source = gated
     sys.exit(main(["pack", *sys.argv[1:], "--workers", "1"]))
 """
 
@@ -372,10 +372,10 @@ def test_a_full_disk(folder, tmp_path, monkeypatch):
     total = sum(len(data) for data, _ in folder_contents(folder))
     program = textwrap.dedent("""
         import sys
-        from fastloader.cli.pack import writer
+        from fastloader.cli import pack
         from fastloader.cli.__main__ import main
-        writer._BATCH_RECORDS = 2
-        writer.shutil.disk_usage = lambda folder: type("Usage", (), {"free": 96})
+        pack._BATCH_RECORDS = 2
+        pack.shutil.disk_usage = lambda folder: type("Usage", (), {"free": 96})
         sys.exit(main(["pack", *sys.argv[1:]]))
     """)
     limit = total // 2

@@ -14,9 +14,9 @@ from support import HANG
 GATED = """
 import sys
 import numpy as np
-from fastloader.cli.pack import array_writer
+from fastloader.cli import pack_arrays
 
-array_writer._TOGETHER = 2
+pack_arrays._TOGETHER = 2
 
 class Gated:
     def __len__(self):

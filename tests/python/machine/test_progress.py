@@ -105,8 +105,8 @@ def test_a_long_scan_of_a_folder_shows_files(tmp_path):
     scan = """
         import sys, time
         from fastloader._core.machine.messages import progress
-        from fastloader.datasets import ImageFolder, image_folder
-        image_folder.SILENT, image_folder._TOGETHER = float(sys.argv[2]), 1
+        from fastloader.datasets import ImageFolder, files
+        files.SILENT = float(sys.argv[2])
         def slow(path):
             time.sleep(0.25)
             return True
@@ -126,13 +126,12 @@ def test_pack_and_index_show_theirs(tmp_path):
     slow = """
         import sys, time
         from fastloader.cli.__main__ import main
-        from fastloader.cli.index import indexer
-        from fastloader.cli.pack import packer
+        from fastloader.cli import index, pack
         def slowly(prepare, indices, workers):
             for index in indices:
                 time.sleep(0.1)
                 yield prepare(index)
-        indexer.ahead = packer.ahead = slowly
+        index.ahead = pack.ahead = slowly
         sys.exit(main(sys.argv[1:]))
     """
     for words in (
@@ -147,15 +146,3 @@ def test_pack_and_index_show_theirs(tmp_path):
         assert shown.endswith("\r\x1b[K")
         (tmp_path / "set.lmdb").unlink(missing_ok=True)
         assert run_script(slow, *words).stderr == ""
-
-
-@pytest.mark.processes
-def test_bench_shows_its_rounds_on_a_terminal_only():
-    script = """
-        from fastloader.cli.bench.suite import progress
-        progress("round 2 of 5: dali", 185.0)
-        progress("")
-    """
-    shown = on_terminal(script)[2]
-    assert shown == "\r\x1b[Kround 2 of 5: dali, 3 min 05 s left\r\x1b[K"
-    assert run_script(script).stderr == ""

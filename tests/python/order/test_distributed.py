@@ -189,7 +189,7 @@ def test_a_pictures_crop_does_not_depend_on_the_ranks(tmp_path, root):
     torch.manual_seed(100 + 7 * RANK)
     loader = make(1)
     list(loader), list(loader)
-    report({k: loader.replay(k) for k in shards.share(loader.sampler, 1)})
+    report({k: loader.replay(k) for k in share(loader.sampler, 1)})
     """
     two, one = (
         torchrun(tmp_path, 2, PICTURES + source, root),
@@ -261,7 +261,7 @@ def test_a_rank_that_does_not_come_is_waited_for_with_an_end(tmp_path, absent):
 @pytest.mark.processes
 def test_threads_are_divided_between_the_ranks_of_a_machine(tmp_path):
     source = """
-    from fastloader._core.machine import ranks as module
+    from fastloader._core.machine import limits as module
     module.threads_within = lambda _quota: 8
     by_launcher = module.own_threads()
     del os.environ["LOCAL_WORLD_SIZE"]

@@ -56,14 +56,13 @@ UP_AND_DOWN = [
     ("transforms/__init__.py", "datasets/files.py"),
     ("transforms/_normalization.py", "_core/batch/tree.py"),
     ("datasets/_formats/paths.py", "datasets/files.py"),
-    ("datasets/files.py", "datasets/files.py"),
     ("datasets/files.py", "_core/batch/tree.py"),
     ("_core/batch/tree.py", "_core/order/position.py"),
     ("_core/order/progress.py", "_core/observation/statistics.py"),
     ("_core/observation/statistics.py", "_core/observation/tuning.py"),
-    ("_core/observation/tuning.py", "_core/pictures/decoder.py"),
-    ("_core/pictures/decoder.py", "_core/handoff.py"),
-    ("_core/handoff.py", "_core/sources/arrays.py"),
+    ("_core/observation/tuning.py", "_core/handoff.py"),
+    ("_core/handoff.py", "_core/pictures/decoder.py"),
+    ("_core/pictures/decoder.py", "_core/sources/arrays.py"),
     ("_core/handoff.py", "_core/delivery/cpu.py"),
     ("_core/sources/collation.py", "_core/runtime.py"),
     ("_core/sources/python/source.py", "_core/sources/remote/source.py"),
@@ -114,9 +113,9 @@ def test_an_import_counts_wherever_and_however_it_stands(check, statement):
         ("_core/sources/images.py", "_core/delivery/engine.py"),
         ("_core/sources/python/source.py", "_core/sources/arrays.py"),
         ("_core/sources/python/threads.py", "_core/sources/images.py"),
-        ("_core/sources/arrays.py", "_core/pictures/store.py"),
+        ("_core/sources/arrays.py", "_core/sources/image_iterator.py"),
         ("_core/sources/remote/source.py", "_core/delivery/engine.py"),
-        ("_core/delivery/cpu.py", "_core/delivery/cpu.py"),
+        ("_core/delivery/cpu.py", "_core/delivery/streams.py"),
         ("_core/delivery/cpu.py", "_core/delivery/engine.py"),
         ("_core/delivery/streams.py", "_core/delivery/engine.py"),
     ],
@@ -154,7 +153,7 @@ def test_a_package_on_the_way_is_imported_too(check):
     assert message.startswith("fastloader/transforms/__init__.py:1: datasets/x.py")
     # So a circle may go through one, which no file names.
     files["transforms/__init__.py"] = "from fastloader.transforms import _chain\n"
-    files["datasets/__init__.py"] = "from fastloader.datasets import image_folder\n"
+    files["datasets/__init__.py"] = "from fastloader.datasets import files\n"
     files["datasets/files.py"] = "from fastloader.transforms import _chain\n"
     assert check(files) == []
 

@@ -21,7 +21,7 @@ check_wheel = importlib.import_module("check_wheel")
 
 def imported(folder, files):
     """How the import of a made-up package ends."""
-    for name, text in {"cli/__init__.py": "", "cli/bench/__init__.py": "", **files}.items():
+    for name, text in {"cli/__init__.py": "", "cli/bench.py": "", **files}.items():
         path = folder / "fastloader" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -1,6 +1,8 @@
-"""What .ci/run's stages do with a test that fails once, and with a run that takes too long."""
+"""What .ci/run's stages do with a test that fails once, and with a run that takes too long; what they
+call, and what tests/emulation/run calls, is there."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 from support import HANG, PACKAGE_ROOT, eventually
 
 STAGES = PACKAGE_ROOT / ".ci" / "stages"
+EMULATION = PACKAGE_ROOT / "tests" / "emulation"
 
 if not STAGES.is_file() or shutil.which("bash") is None:
     pytest.skip("needs the source tree, and bash", allow_module_level=True)
@@ -46,7 +49,7 @@ FOUR_UNSTEADY = """
 def run(folder, commands, **variables):
     """Runs bash behind what .ci/run has at its beginning, with the folder's ``clone`` as the clone."""
     (folder / "work" / "clone").mkdir(parents=True, exist_ok=True)
-    begin = f"set -euo pipefail\ncheckout={PACKAGE_ROOT}\nwork={folder}/work\n"
+    begin = f"set -euo pipefail\ncheckout={PACKAGE_ROOT}\nwork={folder}/work\nclone=$work/clone\n"
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     return subprocess.run(
@@ -218,3 +221,32 @@ def test_what_runs_beside_the_stages_is_waited_for_and_fails_its_own(tmp_path):
         and "FAILED  joined" in done.stdout
         and "begun" in done.stdout
     )
+
+
+def test_every_stage_is_a_function_of_a_file_that_is_sourced():
+    for script in STAGES.with_name("run"), STAGES.with_name("long"), EMULATION / "run":
+        text = script.read_text()
+        sourced = re.findall(r'^source "\$checkout/(.*)"$', text, re.M)
+        texts = [text, *((PACKAGE_ROOT / name).read_text() for name in sourced)]
+        functions = {name for each in texts for name in re.findall(r"^([\w-]+)\(\) \{", each, re.M)}
+        called = {
+            each[1] for each in re.findall(r'^ *(stage|required) "[^"]*" ([\w-]+)', text, re.M)
+        }
+        if listed := re.search(r"^names=\((.*?)\)", text, re.M | re.S):
+            called |= {f"long_{name}" for name in listed[1].split()}
+        assert called and called <= functions, script
+
+
+def test_the_parts_of_the_emulation_are_those_of_its_page():
+    """And each has a sample and a whole."""
+    done = subprocess.run([EMULATION / "run", "--whole", "speed"], capture_output=True, text=True)
+    assert done.returncode == 2
+    parts = done.stderr.removeprefix("tests/emulation/run has no part speed: ").split()
+    page = (EMULATION / "README.md").read_text()
+    table = page[page.index("## The parts") : page.index("## How the parts")]
+    assert parts == re.findall(r"^\| `(\w+)`", table, re.M)
+    cases = re.findall(r'^    "(\w+) (\w*)', (EMULATION / "parts").read_text(), re.M)
+    assert set(cases) == {
+        *((part, share) for part in parts if part != "profile" for share in ("sample", "whole")),
+        ("profile", ""),  # has no cases to choose from
+    }

@@ -1,4 +1,4 @@
-"""tools/cuda_profile: it finds the vector path in machine code, and a kernel that got worse fails."""
+"""tests/emulation/profile finds the vector path in machine code, and a kernel that got worse fails."""
 
 import copy
 import json
@@ -8,7 +8,7 @@ from tool_modules import tool_modules
 
 from support import PACKAGE_ROOT
 
-TOOL = PACKAGE_ROOT / "tools" / "cuda_profile"
+TOOL = PACKAGE_ROOT / "tests" / "emulation" / "profile"
 TABLE = PACKAGE_ROOT / "benchmarks" / "results" / "cuda-profile.json"
 if not TABLE.exists():
     pytest.skip("needs the source tree", allow_module_level=True)

@@ -13,7 +13,10 @@ DOCS = PACKAGE_ROOT / "docs"
 if not DOCS.is_dir():
     pytest.skip("needs the source tree", allow_module_level=True)
 
-PAGES = [PACKAGE_ROOT / "README.md", PACKAGE_ROOT / "HACKING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *[PACKAGE_ROOT / name for name in ("README.md", "HACKING.md", "tests/emulation/README.md")],
+    *sorted(DOCS.rglob("*.md")),
+]
 
 
 def outside_code(text):
@@ -125,7 +128,16 @@ def test_every_warning_is_explained():
 
 
 # What a newcomer is sent to.
-MAPS = [PACKAGE_ROOT / "HACKING.md", PACKAGE_ROOT / "fastloader" / "_core" / "README.md"]
+MAPS = [
+    PACKAGE_ROOT / name
+    for name in (
+        "HACKING.md",
+        "docs/hacking/tour.md",
+        "docs/hacking/adding.md",
+        "fastloader/_core/README.md",
+        "tests/emulation/README.md",
+    )
+]
 
 
 @pytest.mark.parametrize("page", MAPS, ids=lambda path: path.name)

@@ -38,9 +38,13 @@ def test_the_navigation_has_every_page_once():
     assert examples == {path for path in NAV if path.endswith(".py")}
 
 
-def test_the_api_has_every_public_name():
-    pages = "".join(path.read_text() for path in (PACKAGE_ROOT / "docs" / "api").glob("*.md"))
-    shown = set(re.findall(r"^::: fastloader\.(\S+)$", pages, re.MULTILINE))
+def test_the_api_has_every_public_name(site):
+    pages = "".join(
+        site.with_names(path.read_text()) for path in (PACKAGE_ROOT / "docs" / "api").glob("*.md")
+    )
+    names = re.findall(r"^::: fastloader\.(\S+)$", pages, re.MULTILINE)
+    shown = set(names)
+    assert len(shown) == len(names)
     fastloader = importlib.import_module("fastloader")
     public = set(fastloader.__all__)
     for part in "datasets", "transforms":
@@ -53,6 +57,15 @@ def test_the_api_has_every_public_name():
         module, _, attribute = f"fastloader.{name}".rpartition(".")
         if not module.startswith("fastloader.compat"):  # some need the framework
             assert hasattr(importlib.import_module(module), attribute), name
+
+
+def test_a_file_stands_for_the_names_in_its_all(site):
+    apply, more = "::: fastloader.transforms.apply", "\n    options:\n      members: false\n"
+    file = f"## Replay\n\n::: fastloader/transforms/_apply.py{more}\nText."
+    assert site.with_names(file) == f"## Replay\n\n{apply}{more}\nText."
+    assert site.with_names(f"{apply}\n\n{file}") == f"{apply}\n\n## Replay\n\n\n\nText."
+    with pytest.raises(SystemExit, match=r"draws\.py has no __all__"):
+        site.with_names("::: fastloader/transforms/_recipe/draws.py")
 
 
 def test_absent_pages_leave_the_navigation_with_their_section(site):

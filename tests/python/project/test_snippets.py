@@ -25,7 +25,12 @@ DOCS = PACKAGE_ROOT / "docs"
 if not DOCS.is_dir():
     pytest.skip("needs the source tree", allow_module_level=True)
 
-PAGES = [PACKAGE_ROOT / "README.md", PACKAGE_ROOT / "HACKING.md", *sorted(DOCS.rglob("*.md"))]
+peers = importlib.import_module("benchmarks.peers.__main__")
+
+PAGES = [
+    *[PACKAGE_ROOT / name for name in ("README.md", "HACKING.md", "tests/emulation/README.md")],
+    *sorted(DOCS.rglob("*.md")),
+]
 
 # The commands of the documents that are run and not only looked at.
 CHEAP = ("doctor", "pack") if extension.load() is None else ("doctor", "pack", "index")
@@ -215,13 +220,15 @@ def known(program, words):
     if program == "bash":
         return subprocess.run(["bash", "-n", *words]).returncode == 0
     if program == "fastloader":
-        # Other environments are the reader's; argparse looks whether they are there.
-        words = [re.sub(r"=\S+/python$", f"={sys.executable}", word) for word in words]
         return make_parser().parse_args(words) is not None
     if program == "pip":
         asked = [word for word in words if word.startswith(".[")]
         names = {name for word in asked for name in word[2:-1].split(",")}
         return words[0] == "install" and names <= extras()
+    if program == "python" and words[:2] == ["-m", "benchmarks.peers"]:
+        # Other environments are the reader's; argparse looks whether they are there.
+        words = [re.sub(r"=\S+/python$", f"={sys.executable}", word) for word in words[2:]]
+        return peers.make_parser().parse_args(words) is not None
     if program == "python":
         script = PACKAGE_ROOT / words[0]
         return (

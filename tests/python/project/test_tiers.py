@@ -154,7 +154,7 @@ def test_the_kernels_tests_begin_without_torch():
     code = "import sys\nsys.modules['torch'] = None\nimport pytest\nsys.exit(pytest.main(sys.argv[1:]))"
     options = ["--collect-only", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     asked = subprocess.run(
-        [sys.executable, "-c", code, *options, "tests/ptx/test_interpreter.py"],
+        [sys.executable, "-c", code, *options, "tests/emulation/ptx/test_interpreter.py"],
         cwd=PACKAGE_ROOT,
         capture_output=True,
         text=True,

@@ -226,7 +226,7 @@ def test_refusals(monkeypatch):
     with pytest.raises(ValueError, match="has no batch to show"):
         FastLoader(Noise(), 10, drop_last=True).show_batch()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.delitem(sys.modules, "fastloader._core.show_batch", raising=False)
+    monkeypatch.delitem(sys.modules, "fastloader._core.picture_grid", raising=False)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         rows.show_batch()
 

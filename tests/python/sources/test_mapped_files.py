@@ -299,7 +299,7 @@ def test_pictures(tmp_path, kind, change, workers):
 LOST = """
     import pickle
     import lmdb
-    from fastloader.datasets._formats.lmdb_files import file as lmdb_file
+    from fastloader.datasets._formats import lmdb_files as lmdb_file
     KIND = sys.argv[2]
     path = os.path.join(base, "a.lmdb")
     if KIND.startswith("legacy"):

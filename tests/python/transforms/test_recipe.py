@@ -2,6 +2,7 @@
 recipe's steps say."""
 
 import collections
+import contextlib
 import dataclasses
 import math
 import random
@@ -12,7 +13,13 @@ import pytest
 
 from fastloader._core.machine import extension
 from fastloader.transforms._recipe import recipe as trees
-from fastloader.transforms._recipe.operations import OF_MIX, OPERATIONS, named, unnamed
+from fastloader.transforms._recipe.draws import Draws
+from fastloader.transforms._recipe.operations import (
+    OF_MIX,
+    OPERATIONS,
+    named,
+    unnamed,
+)
 from fastloader.transforms._recipe.recipe import (
     MIXINGS,
     Number,
@@ -156,10 +163,11 @@ def drawn_in_python(steps, seed, index, picture, size):
 
 
 def test_both_know_the_same_operations():
-    assert tuple(OPERATIONS) == native.OPERATIONS
+    effects = [(name, kind.effect) for name, kind in OPERATIONS.items()]
+    assert effects == list(native.OPERATIONS.items())
     assert tuple(SIZED) == native.SIZED
-    for name, (least, most) in OPERATIONS.items():
-        for count in {*range(15)} - {*range(least, most + 1)}:
+    for name, kind in OPERATIONS.items():
+        for count in {*range(15)} - {*range(kind.least, kind.most + 1)}:
             with pytest.raises(ValueError, match="numbers"):
                 trees.operation(name, *[constant(1)] * count)
             with pytest.raises(ValueError, match="numbers"):
@@ -187,12 +195,12 @@ def test_both_draw_the_same(rng):
 
 
 def test_operations_have_names_for_their_numbers(rng):
-    for name, (least, most) in OPERATIONS.items():
-        for count in {least, most}:
+    for name, kind in OPERATIONS.items():
+        for count in {kind.least, kind.most}:
             numbers = [1.0] * count
             called, parameters = named((name, numbers))
             if name == "gaussian_blur":
-                numbers = [1.0] * most  # one sigma stands for both axes
+                numbers = [1.0] * kind.most  # one sigma stands for both axes
             assert unnamed(called, parameters) == (name, numbers)
     with pytest.raises(ValueError, match="no step 'twirl'"):
         unnamed("twirl", {})
@@ -200,6 +208,37 @@ def test_operations_have_names_for_their_numbers(rng):
         unnamed("hue", {"strength": 1})
     with pytest.raises(KeyError):
         unnamed("hue", {})
+
+
+def test_a_tree_moves_pixels_if_one_of_its_operations_does():
+    flip, blur = trees.operation("hflip"), trees.sized("blur_between", *[constant(1)] * 3)
+    assert flip.moves and not leaf(1).moves and not blur.moves
+    assert trees.apply(0.1, blur, trees.choice(leaf(1), flip)).moves
+    assert trees.mix("sum", 1, leaf(1), flip).moves
+    assert not trees.mix("sum", 1, leaf(1), blur).moves
+
+
+def test_what_a_sized_step_becomes_has_its_effect(rng):
+    seen = set()
+    while seen != set(SIZED):
+        step = random_sized(rng)
+        try:
+            found = drawn_in_python([step], rng.getrandbits(64), 0, 0, (40, 60))
+        except ValueError:  # a picture of that size allows no such step
+            continue
+        assert {OPERATIONS[name].effect for name, _ in found} <= {SIZED[step.operation].effect}
+        seen |= {step.operation} if found else set()
+
+
+def test_a_sized_step_says_whether_it_draws(rng):
+    for _ in range(500):
+        step = random_sized(rng)
+        draws, untouched = Draws(1, 2, 3), Draws(1, 2, 3)
+        numbers = [each.draw(Draws(4, 5, 6), (40, 60)) for each in step.numbers]
+        with contextlib.suppress(ValueError):  # a picture of that size allows no such step
+            SIZED[step.operation].draw(numbers, (40, 60), draws)
+        if draws.bits() != untouched.bits():
+            assert SIZED[step.operation].random(step.numbers), step
 
 
 def test_the_draws_of_a_seed_stay():

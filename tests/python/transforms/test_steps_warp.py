@@ -298,7 +298,7 @@ def test_coefficients_have_the_last_bit_of_each_version():
             moves = [rng.randint(-40, 40), rng.randint(-40, 40)]
             shears = [rng.uniform(-40, 40), rng.choice([0, rng.uniform(-40, 40)])]
             numbers = [angle, *moves, scale, *shears, 2, 0, 0, 0]
-            ((_, found),) = sized.SIZED[name][0](numbers, (height, width), None)
+            ((_, found),) = sized.SIZED[name].draw(numbers, (height, width), None)
             wanted = theirs([width * 0.5, height * 0.5], angle, moves, scale, shears)
             assert found[:6] == wanted, (name, numbers, width, height)
 

@@ -85,8 +85,8 @@ def make(batch: EncodedBatch) -> None:
     except Error:  # which the main process raises, too
         return
     if _decoder is None:
-        _decoder = EncodedDecoder(False, ErrorPolicy("raise", None), "exact", "error", wanted)
-        _decoder.threads = 0
+        policy = ErrorPolicy("raise", None)
+        _decoder = EncodedDecoder(False, policy, wanted=wanted, threads=0)
     try:
         made = PendingPictures(_decoder, batch, drawn_by).parts_made()
     except ValueError:  # of a chain, as above

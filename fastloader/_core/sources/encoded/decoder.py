@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,72 +14,64 @@ import torch
 from fastloader._core.batch.tree import rebuild
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import own_threads
-from fastloader._core.pictures.images import DrawnBy, ErrorPolicy, read_ahead
+from fastloader._core.pictures.batch import MadePart, PictureBatch, PillowBatch
+from fastloader._core.pictures.decoder import Decoder
+from fastloader._core.pictures.images import DrawnBy, ErrorPolicy
 from fastloader._core.pictures.repair import Repair
 from fastloader._core.sources.encoded.batch import (
     EncodedBatch,
     EncodedColumn,
     EncodedFiles,
-    MadePart,
     Part,
-    PillowBatch,
     View,
     parts,
 )
 from fastloader.datasets.encoded import EncodedPlace, parameters
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._normalization import Normalization, check_same_values, make_spec
+from fastloader.transforms._job import Decode, Job
+from fastloader.transforms._normalization import Normalization, check_same_values
 from fastloader.transforms._pillow import name_picture, pixel_limits
-from fastloader.transforms._recipe import draw
 from fastloader.transforms.tensors import erased
 
-if TYPE_CHECKING:
-    from fastloader import _native
-
-
-# ---- The decoder of one loader's encoded pictures: its share of the pool, its memory, its
-# jobs.
+# ---- The decoder of one loader's encoded pictures, with the jobs of their chains.
 
 
 # How many jobs are kept: chains that a dataset makes anew for each sample would fill the memory.
 _MOST_JOBS = 64
 
 
-class EncodedDecoder:
-    """Decodes what samples left encoded. ``native`` says whether the native module does; else Pillow
-    does it all. ``decode`` and ``truncated`` are the loader's arguments. ``wanted``: how the delivery
-    normalises.
+class EncodedDecoder(Decoder):
+    """Decodes what samples left encoded.
 
-    Attributes: ``threads``, how many decode; ``pool`` and ``pillow``, how many pictures the native
-    threads and Pillow have made; ``workers``, how many were made where their samples were made, and
-    ``why_made`` there, in words;
+    Args:
+        decode: how files are decoded.
+        wanted: how the delivery normalises.
+        before: the decoder in whose place this one is, whose counts it takes over.
+
+    Attributes: ``pool`` and ``pillow``, how many pictures the native threads and Pillow have made;
+    ``workers``, how many were made where their samples were made, and ``why_made`` there, in words;
     ``decodes``, whether the threads have made one.
     """
-
-    attempts = 1  # of a file; see `NativeImages`
 
     def __init__(
         self,
         native: bool,
         policy: ErrorPolicy,
-        decode: str,
-        truncated: str,
-        wanted: Normalization | None,
+        decode: Decode = Decode(),  # noqa: B008  # it cannot be changed
+        wanted: Normalization | None = None,
+        threads: int | None = None,
+        before: EncodedDecoder | None = None,
     ) -> None:
-        self.policy = policy
-        self.threads = own_threads()
+        super().__init__(own_threads() if threads is None else threads, policy, native, before)
         self.pool = self.pillow = self.workers = 0
+        if before is not None:
+            self.pool, self.pillow, self.workers = before.pool, before.pillow, before.workers
         self.decodes = False
         self.why_made = ""
-        self.options = decode, truncated, wanted
         self.native = native
-        self.quota: _native.DecodeQuota | None = None
-        self.memory: _native.BufferPool | None = None
-        if native:
-            self.quota = extension.native.DecodeQuota(self.threads, read_ahead=read_ahead())
-            self.memory = extension.native.BufferPool()
+        self.decode, self.wanted = decode, wanted
         self._chains: dict[bytes, Chain] = {}
-        self._jobs: dict[Any, _native.ImageJob] = {}
+        self._jobs: dict[Any, Job] = {}
 
     def count(self, made: int, redone: int, by_worker: bool) -> None:
         """Counts pictures: those that came out well, and those that Pillow did again. Without the native
@@ -95,83 +86,33 @@ class EncodedDecoder:
         else:
             self.pool += made
 
-    def go_on_counting(self, before: EncodedDecoder) -> None:
-        """Takes over the counts of the decoder in whose place this one is."""
-        self.pool, self.pillow, self.workers = before.pool, before.pillow, before.workers
-
     def chain(self, pickled: bytes) -> Chain:
+        """Returns the chain that was pickled, as far as it is done here."""
         found = self._chains.get(pickled)
         if found is None:
             _shorten(self._chains)
             found = pickle.loads(pickled)
-            if self.options[2] is not None and found.floating:
-                found = _left_to_delivery(found, self.options[2])
+            if self.wanted is not None and found.floating:
+                found = _left_to_delivery(found, self.wanted)
             self._chains[pickled] = found
         return found
 
-    def submit(
-        self,
-        files: EncodedFiles,
-        source: Any,
-        part: Part,
-        views: Sequence[tuple[bytes, int]],
-        samples: list[int],
-        seeds: list[int],
-        made: MadePart | None,
-        memory: Any,
-    ) -> Any:
-        """Begins a part of a batch. ``source``: the native one of its files. ``views``: the pickled
-        chain of each view, and which picture of its sample it is. ``made``: the part, if a worker has
-        made it. ``memory``: where to decode; None for the decoder's own memory."""
-        if made is not None or not self.native:
-            chains = [(self.chain(pickled), number) for pickled, number in views]
-            return PillowBatch(files, part.files, chains, samples, seeds, self.threads, made)
-        assert self.quota is not None and self.memory is not None
-        return extension.native.DecodeBatch.of_views(
-            views=[(self._job(pickled).over(source), number) for pickled, number in views],
-            quota=self.quota,
-            indices=part.files,
-            samples=samples,
-            seeds=seeds,
-            memory=memory or self.memory,
-        )
-
-    def drawn(self, pickled: bytes, size: Any, seed: int, sample: int, number: int) -> Any:
-        """What is drawn for a picture of this (height, width), as the native ``ImageJob.draw`` has
-        it."""
+    def job(self, pickled: bytes) -> Job:
+        """Returns the job of a chain, over no files yet."""
+        chain = self.chain(pickled)
         if not self.native:
-            return draw.draw(self.chain(pickled), size, seed, sample, number)
-        return self._job(pickled).draw(0, seed, size=size, sample=sample, number=number)
-
-    def _job(self, pickled: bytes) -> _native.ImageJob:
-        large, most = pixel_limits()  # any code may set Image.MAX_IMAGE_PIXELS
-        key = pickled, large, most
+            return Job(chain, None)
+        limits = pixel_limits()  # any code may set Image.MAX_IMAGE_PIXELS
+        key = pickled, limits
         found = self._jobs.get(key)
         if found is None:
             _shorten(self._jobs)
-            found = self._jobs[key] = self._made_job(self.chain(pickled), large, most)
+            no_files = extension.native.FolderSource(np.empty(0, np.uint8), np.empty(0, np.uint64))
+            normalization = chain.normalization if chain.floating else None
+            found = self._jobs[key] = Job.of_batches(
+                chain, no_files, normalization, decode=self.decode, limits=limits
+            )
         return found
-
-    def _made_job(self, chain: Chain, large: int, most: int) -> _native.ImageJob:
-        native, (decode, truncated, _) = extension.native, self.options
-        assert chain.size is not None
-        spec = None
-        if chain.floating:
-            spec = make_spec((1, chain.channels, *chain.size), True, chain.normalization)
-        no_files = native.FolderSource(np.empty(0, np.uint8), np.empty(0, np.uint64))
-        return native.ImageJob(
-            source=no_files,
-            transform=chain.native(),
-            planar=True,
-            recipe=chain.native_recipe(),
-            output=chain.size,
-            channels=chain.channels,
-            normalize=spec,
-            decode=getattr(native.DecodeMode, decode.upper()),
-            pad_truncated=truncated == "pad",
-            pixel_limit=most,
-            large_pixels=large,
-        )
 
 
 def _left_to_delivery(chain: Chain, wanted: Normalization) -> Chain:
@@ -254,47 +195,44 @@ class DrawnBatch:
         if 0 in size:
             raise ValueError(f"the picture of sample {self.numbers[position]} could not be read")
         chain = self._chains[column.chains[position]]
-        drawn: dict[str, Any] = self._decoder.drawn(
-            chain, size, *self._key(position), column.number
-        )
-        return drawn
+        return self._decoder.job(chain).draw(size, *self._key(position), column.number)
 
 
 # ---- The repair of samples whose files the decode threads could not finish.
 
 
+@dataclasses.dataclass
+class PendingPart:
+    """A part of a batch, as its repair sees it; see `repair.Pending`."""
+
+    batch: PictureBatch
+    keys: list[int]
+    files: list[int]
+    seeds: list[int]
+    bad: dict[int, Exception] = dataclasses.field(default_factory=dict)
+
+
 class EncodedRepair(Repair):
-    """Does as `Repair` for a part of a batch. Which sample takes a bad one's place is left to the loop's
-    thread, because the dataset's own code makes it. Attributes: ``redone``, the positions that Pillow
-    made; ``bad``, those that nobody could make; ``replaced``, the error of each that another sample is
-    to take."""
+    """Repairs a part of a batch. Which sample takes a bad one's place is left to the loop's thread,
+    because the dataset's own code makes it. Attributes: ``redone``, the positions that Pillow made;
+    ``bad``, those that nobody could make; ``replaced``, the error of each that another sample is to
+    take."""
 
     def __init__(self, decoder: EncodedDecoder, files: EncodedFiles) -> None:
-        seen: Any = types.SimpleNamespace(
-            policy=decoder.policy,
-            threads=decoder.threads,
-            images=decoder,
-            store=files,
-        )
-        super().__init__(seen)
+        super().__init__(decoder, files)
+        self._files = files
         self.redone: set[int] = set()
         self.bad: set[int] = set()
         self.replaced: dict[int, BaseException] = {}
 
     def _redo(self, position: int, other: int | None = None) -> None:
-        pending = self._wanted()
-        if isinstance(pending.batch, PillowBatch):
-            picture = self._decoder.store.open_rgb(pending.files[position])
-            pending.batch.transform(position, picture)
-        else:
-            super()._redo(position, other)
+        super()._redo(position, other)
         self.redone.add(position)
 
     def _name(self, error: BaseException, position: int) -> None:
         pending = self._wanted()
-        files: Any = self._decoder.store
-        if files.is_nameless(pending.files[position]):
-            name = files.name(pending.files[position])
+        if self._files.is_nameless(pending.files[position]):
+            name = self._files.name(pending.files[position])
             name_picture(error, f"{name} (sample {pending.keys[position]})", name)
         super()._name(error, position)
 
@@ -333,28 +271,36 @@ class PendingPictures:
         self._parts = parts(batch.columns)
         self.record: DrawnBatch | None = None
         # By part, with what each repairs: a call that Ctrl-C has ended is followed by another one.
-        self._repairs: dict[int, tuple[EncodedRepair, Any]] = {}
+        self._repairs: dict[int, tuple[EncodedRepair, PendingPart]] = {}
         self._stopped = False
         source = None
         if decoder.native and batch.parts is None:
             source = batch.files.opened()
         made: Sequence[MadePart | None] = batch.parts or [None] * len(self._parts)
         self._decoding = [
-            self._begun(part, source, its, memory)
-            for part, its in zip(self._parts, made, strict=True)
+            self._begin(part, source, made_part, memory)
+            for part, made_part in zip(self._parts, made, strict=True)
         ]
 
-    def _begun(self, part: Part, source: Any, made: MadePart | None, memory: Any) -> Any:
-        chains, columns = self._batch.chains, self._batch.columns
-        views = [(chains[view.chain], columns[view.column].number) for view in part.views]
+    def _begin(self, part: Part, source: Any, made: MadePart | None, memory: Any) -> PictureBatch:
+        """Begins a part of the batch. ``source``: the native one of its files, or None. ``made``: the
+        part, if a worker has made it."""
+        views = []
+        for view in part.views:
+            job = self._decoder.job(self._batch.chains[view.chain])
+            number = self._batch.columns[view.column].number
+            views.append((job if source is None else job.over(source), number))
         keys = [self.keys[position] for position in part.positions]
-        return self._decoder.submit(
-            self._batch.files, source, part, views, keys, self._seeds(part.positions), made, memory
-        )
+        seeds = self._seeds(part.positions)
+        return self._decoder.begin(views, self._batch.files, part.files, keys, seeds, memory, made)
 
     def parts_made(self) -> list[tuple[Part, MadePart]]:
-        """What Pillow has made."""
-        return [(part, each.made) for part, each in zip(self._parts, self._decoding, strict=True)]
+        """Returns what Pillow has made."""
+        found = []
+        for part, decoding in zip(self._parts, self._decoding, strict=True):
+            assert type(decoding) is PillowBatch
+            found.append((part, decoding.made))
+        return found
 
     def _seeds(self, positions: Sequence[int]) -> list[int]:
         return self.seeds if len(self.seeds) == 1 else [self.seeds[each] for each in positions]
@@ -379,7 +325,7 @@ class PendingPictures:
         traceback leads here, may be kept for long."""
         for repair, pending in list(self._repairs.values()):
             repair.forget()
-            pending.batch = None
+            del pending.batch
         self._repairs, self._decoding = {}, []
 
     def finished(self) -> Any:
@@ -418,12 +364,11 @@ class PendingPictures:
     def _mend(self, number: int, failures: Any) -> None:
         part = self._parts[number]
         if number not in self._repairs:
-            pending = types.SimpleNamespace(
-                batch=self._decoding[number],
-                keys=[self.numbers[position] for position in part.positions],
-                files=list(part.files),
-                seeds=self._seeds(part.positions),
-                bad={},
+            pending = PendingPart(
+                self._decoding[number],
+                [self.numbers[position] for position in part.positions],
+                list(part.files),
+                self._seeds(part.positions),
             )
             self._repairs[number] = EncodedRepair(self._decoder, self._batch.files), pending
         if self._stopped:  # meanwhile
@@ -450,11 +395,10 @@ class PendingPictures:
         pieces: list[list[tuple[Part, torch.Tensor]]] = [[] for _ in self._batch.columns]
         for part, decoding in zip(self._parts, self._decoding, strict=True):
             for number, view in enumerate(part.views):
-                made = decoding.take(number)
-                pixels = made if isinstance(made, torch.Tensor) else torch.from_dlpack(made)
+                pixels = decoding.take(number)
                 self._erase(view, part, pixels)
                 pieces[view.column].append((part, pixels))
-        made = []
+        made: list[Any] = []
         for number, column in enumerate(self._batch.columns):
             pictures = _joined(pieces[number])
             rows = record.parameters(number) if column.parameters else None

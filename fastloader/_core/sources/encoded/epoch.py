@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -15,19 +14,22 @@ from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import LeftOut, Stage
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.decoder import jpeg_counts
-from fastloader._core.pictures.images import DrawnBy, EpochKeys, ErrorPolicy, sample_key
+from fastloader._core.pictures.images import (
+    DrawnBy,
+    EpochKeys,
+    ErrorPolicy,
+    LastSamples,
+    sample_key,
+)
+from fastloader._core.pictures.repair import draw_others, no_replacement
 from fastloader._core.sources.arguments import NO_LIBJPEG
 from fastloader._core.sources.encoded.batch import EncodedBatch, kept_rows, with_row
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
 from fastloader.errors import Error
+from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
-from fastloader.transforms._recipe.draws import REPLACEMENT, Draws
 
 # ---- The encoded pictures of one epoch.
-
-
-_MOST_REMEMBERED = 100_000  # samples, for replay()
-_MOST_ATTEMPTS = 10  # to find a sample in the place of a bad one
 
 
 class EncodedEpoch:
@@ -61,8 +63,7 @@ class EncodedEpoch:
         self.asked: dict[int, tuple[Any, int]] = {}
         self.position = 0
         self.pending: list[PendingPictures] = []
-        self._records: collections.deque[DrawnBatch] = collections.deque()
-        self._places: dict[int, tuple[DrawnBatch, int]] = {}  # by number
+        self._last: LastSamples[tuple[DrawnBatch, int]] = LastSamples()  # where each stands
 
     def begin(self, number: int, batch: Any) -> None:
         """Begins to decode a batch that has come, if there is something to decode."""
@@ -154,44 +155,29 @@ class EncodedEpoch:
         number, seed = pending.numbers[position], pending.seed(position)
         if self.keys().iterable:
             raise Error("on_error='replace' needs a dataset with indices") from error
-        draws = Draws(seed, number, REPLACEMENT)
-        for _ in range(_MOST_ATTEMPTS):
-            other = draws.below(len(self._dataset))
+        for other in draw_others(seed, number, len(self._dataset)):
             try:
                 batch = self._make(other, samples is not None)
                 if type(batch) is EncodedBatch:
                     mine = self._made_decoder()
                     policy = dataclasses.replace(self._policy, on_error="raise")
-                    decoder = EncodedDecoder(mine.native, policy, *mine.options)
+                    decoder = EncodedDecoder(mine.native, policy, mine.decode, mine.wanted)
                     key = sample_key(self._dataset, other, position)
                     drawn_by = DrawnBy([other], [key], [seed])
                     batch = PendingPictures(decoder, batch, drawn_by).finished()
             except Exception:
                 continue
             return batch if samples is None else with_row(tree, samples, position, batch)
-        raise Error(
-            f"no replacement for sample {number}: ten others, drawn at random, could not be decoded "
-            "either"
-        ) from error
+        raise no_replacement(number) from error
 
     def _remember(self, pending: PendingPictures) -> None:
         record = pending.record
         assert record is not None
-        self._records.append(record)
         for position, number in enumerate(record.numbers):
-            self._places[number] = record, position
-        while len(self._places) > _MOST_REMEMBERED:
-            old = self._records.popleft()
-            for number in old.numbers:
-                if self._places.get(number, (None,))[0] is old:
-                    del self._places[number]
+            self._last.remember(number, (record, position))
 
     def replay(self, index: int) -> Any:
-        if index not in self._places:
-            raise ValueError(
-                f"sample {index} was not among the last {len(self._places)} of the epoch"
-            )
-        record, position = self._places[index]
+        record, position = self._last.of(index)
         return record.replay(position)
 
     def stop(self) -> None:
@@ -234,7 +220,7 @@ class EncodedPictures:
         make: Callable[[Any, bool], Any],
     ) -> EncodedEpoch:
         normalization = loader._runtime.normalization
-        wanted = (loader.native, loader.decode, loader.truncated, normalization)
+        wanted = loader.native, Decode(loader.decode, loader.truncated), normalization
         self.last = EncodedEpoch(
             lambda: self._made(*wanted),
             self._policy,
@@ -247,25 +233,21 @@ class EncodedPictures:
         )
         return self.last
 
-    def _made(
-        self, native: bool, decode: str, truncated: str, wanted: Normalization | None
-    ) -> EncodedDecoder:
+    def _made(self, native: bool, decode: Decode, wanted: Normalization | None) -> EncodedDecoder:
         """The decoder, which is made with the first picture. A forked child makes its own."""
         native = native and extension.load() is not None
-        if not native and (decode, truncated) != ("exact", "error"):
+        if not native and decode != Decode():
             raise ValueError(
-                f"decode={decode!r} and truncated={truncated!r} are for the native decoder, which is "
-                "not in use"
+                f"decode={decode.mode!r} and truncated={decode.truncated!r} are for the native "
+                "decoder, which is not in use"
             )
-        if native and truncated != "error" and extension.lacks_libjpeg():
-            raise ValueError(f"truncated={truncated!r}: {NO_LIBJPEG}")
+        if native and decode.truncated != "error" and extension.lacks_libjpeg():
+            raise ValueError(f"truncated={decode.truncated!r}: {NO_LIBJPEG}")
         before = self._decoder
         if before is not None and self._home.here:
-            if before.native == native and before.options == (decode, truncated, wanted):
+            if (before.native, before.decode, before.wanted) == (native, decode, wanted):
                 return before
-        made = EncodedDecoder(native, self._policy, decode, truncated, wanted)
-        if before is not None:
-            made.go_on_counting(before)
+        made = EncodedDecoder(native, self._policy, decode, wanted, before=before)
         self._decoder, self._home = made, HomeProcess()
         return made
 
@@ -315,17 +297,13 @@ class EncodedPictures:
 
     def _times(self) -> dict[str, float]:
         """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
-        decoder = self._decoder
-        if decoder is None or decoder.quota is None or not self._home.here:
-            return {}
-        found: dict[str, float] = decoder.quota.times()
-        return found
+        return {} if self._decoder is None else self._decoder.times()
 
     def stages(self) -> Iterator[Stage]:
         decoder, times = self._decoder, self._times()
         if decoder is None or not times:
             return
-        count = int(times["pictures"])
+        count = int(times.get("pictures", 0))
         for name in ("read", "decode", "recipe", "finish"):
             if count and times[name]:
                 who = "decode threads"

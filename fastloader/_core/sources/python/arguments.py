@@ -35,8 +35,8 @@ def of_torch() -> set[str]:
 
 def for_torch(loader: Loader, in_order: bool) -> dict[str, Any]:
     """The arguments for torch's constructor besides those that every version takes. They are those of
-    ``loader`` that FastLoader's own constructor does not know, and our own under torch's coming
-    names."""
+    ``loader`` that FastLoader's own constructor does not know, and ``worker_backend`` where torch has
+    an argument ``worker_method`` for it."""
     newer: dict[str, Any] = loader.__dict__.pop("_for_torch")
     torchs = of_torch()
     if "worker_method" in torchs:

@@ -462,17 +462,18 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         self._first_worker = position.first_worker() % loader.num_workers
         again = self._reads_again = position.reads_again(states, resuming)
         self._before = {int(each): saved["samples"] for each, saved in states.items() if resuming}
+        seen: Any = loader
         if self._own_processes:
-            loader = LoaderView(loader, worker_init_fn=NamingWorker(loader.worker_init_fn))
+            seen = LoaderView(seen, worker_init_fn=NamingWorker(seen.worker_init_fn))
         if self._stateful:
-            begin = StatefulWorker(loader.worker_init_fn, states, resuming)
-            loader = LoaderView(loader, worker_init_fn=begin)
+            begin = StatefulWorker(seen.worker_init_fn, states, resuming)
+            seen = LoaderView(seen, worker_init_fn=begin)
         if auto_workers(loader) is not None:
-            loader = LoaderView(loader, worker_init_fn=LowPriorityWorker(loader.worker_init_fn))
+            seen = LoaderView(seen, worker_init_fn=LowPriorityWorker(seen.worker_init_fn))
         outlives = self._own_processes and is_handled()
         if outlives:
-            loader = LoaderView(loader, worker_init_fn=OutlivingWorker(loader.worker_init_fn))
-        super().__init__(loader)
+            seen = LoaderView(seen, worker_init_fn=OutlivingWorker(seen.worker_init_fn))
+        super().__init__(seen)
         if outlives:
             end_at_exit(self)
         if again:

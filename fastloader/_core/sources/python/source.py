@@ -35,10 +35,9 @@ from fastloader._core.sources.python.iterators import (
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
 from fastloader._core.sources.python.shared_slots import LoaderSlots
 from fastloader._core.sources.python.threads import ThreadIterator
-from fastloader.datasets.files import FileList
-from fastloader.datasets.lmdb import LMDBDataset
+from fastloader.datasets._remote.shard_cache import ShardCache
 from fastloader.datasets.mongo import MongoImages
-from fastloader.datasets.tar import TarImages
+from fastloader.datasets.pictures import Pictures
 from fastloader.transforms._normalization import Normalization
 
 # What several of them are called, and one.
@@ -170,12 +169,10 @@ class PythonSource(Fallback):
         if asked:
             totals = [each.counts() for each in asked]
             counted["documents"] = {key: sum(each[key] for each in totals) for key in totals[0]}
-        parts = [
-            each
-            for each in parts_of(loader.dataset)
-            if isinstance(each, FileList | LMDBDataset | TarImages)
-        ]
-        caches = {id(each.cache): each.cache for each in parts if each.cache is not None}
+        parts = [each for each in parts_of(loader.dataset) if isinstance(each, Pictures)]
+        caches = {
+            id(each.cache): each.cache for each in parts if isinstance(each.cache, ShardCache)
+        }
         if caches:
             totals = [each.counts() for each in caches.values()]
             counted["remote"] = {key: sum(each[key] for each in totals) for key in totals[0]}

@@ -30,14 +30,15 @@ from fastloader._core.batch.tree import is_dense, is_leaf
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import extension
 from fastloader._core.observation.statistics import LeftOut, Statistics
-from fastloader._core.pictures.decoder import Decoder, PendingBatch, Wanted
+from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, Wanted
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import DecodeOptions, ErrorPolicy, NativeImages, SeededKeys
 from fastloader._core.pictures.in_place import InPlace
-from fastloader._core.pictures.repair import Repair
+from fastloader._core.pictures.repair import ImageRepair
 from fastloader._core.pictures.store import FolderStore
 from fastloader._core.sources.python.naming import name_sample
 from fastloader.errors import Error
+from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
 
 # ---- Pictures that the decode threads of an actor make.
@@ -49,8 +50,7 @@ class PictureOptions:
     actor applies. ``mixed_later``: whether the delivery erases and mixes."""
 
     threads: int
-    decode: str
-    truncated: str
+    decode: Decode
     on_error: str
     normalization: Normalization | None
     channels_last: bool
@@ -58,7 +58,7 @@ class PictureOptions:
 
 
 @dataclasses.dataclass
-class PictureBatch:
+class RemoteBatch:
     """What comes of an index batch: the batch, or why there is none. ``tree`` is None if every sample
     was left out. ``bad``: the bad samples, and what was wrong with each. ``samples`` and ``seeds``:
     by which the delivery erases and mixes. ``counted``: whether the trainer has counted the bad
@@ -72,7 +72,7 @@ class PictureBatch:
     error: ExceptionWrapper | None = None
     counted: bool = False
 
-    def pin_memory(self) -> PictureBatch:
+    def pin_memory(self) -> RemoteBatch:
         """Done by torch's thread, if the loader pins."""
         return dataclasses.replace(self, tree=pin_memory(self.tree))
 
@@ -122,11 +122,11 @@ class RemotePictures(InPlace):
         raise NotImplementedError("pictures are made by the batch")
 
     def collate(self, samples: Any) -> Any:
-        return samples if type(samples) is PictureBatch else self._collate_fn(samples)
+        return samples if type(samples) is RemoteBatch else self._collate_fn(samples)
 
     # --- on the trainer ----------------------------------------------------------------------------
 
-    def received(self, batch: PictureBatch) -> Any:
+    def received(self, batch: RemoteBatch) -> Any:
         """The batch that is delivered. Its bad samples are counted as if they had been met here.
 
         Raises:
@@ -189,27 +189,26 @@ class _Maker:
             None if late else options.normalization,
             planar=not (late or options.channels_last),
             decode=options.decode,
-            truncated=options.truncated,
         )
         self._policy = _NotedPolicy(options.on_error, None)
-        self._decoder = Decoder(images, decoding, self._policy)
+        self._decoder = ImageDecoder(images, decoding, self._policy)
         self._decoder.memory.keep(2)
         self._images = images
 
-    def made(self, keys: SeededKeys, wrap: Callable[[], ExceptionWrapper]) -> PictureBatch:
+    def made(self, keys: SeededKeys, wrap: Callable[[], ExceptionWrapper]) -> RemoteBatch:
         self._policy.begin()
         numbers = keys.numbers
         samples = numbers
         if self._images.indices is not None:
             samples = self._images.indices[numbers].tolist()
-        batch = PictureBatch(None, len(numbers), self._policy.noted, samples, keys.seeds)
+        batch = RemoteBatch(None, len(numbers), self._policy.noted, samples, keys.seeds)
         try:
             self._make(batch, keys)
         except Exception:
             batch.error = wrap()
         return batch
 
-    def _make(self, batch: PictureBatch, keys: SeededKeys) -> None:
+    def _make(self, batch: RemoteBatch, keys: SeededKeys) -> None:
         decoder = self._decoder
         pending = PendingBatch(
             decoder, (None,), Wanted.of(self._images, keys.numbers), keys.seeds, None
@@ -218,7 +217,7 @@ class _Maker:
         failures = pending.batch.failures()
         kept = None
         if failures or pending.bad:
-            repair = Repair(decoder)
+            repair = ImageRepair(decoder)
             try:
                 kept = repair.done(pending, failures)
             finally:

@@ -25,7 +25,7 @@ from fastloader._core.sources.python.source import PythonSource
 from fastloader._core.sources.remote.actor import (
     Beginning,
     Parcel,
-    PictureBatch,
+    RemoteBatch,
     RemotePictures,
     Setup,
     opened,
@@ -697,7 +697,7 @@ class RayIterator(MultiProcessIterator):
         self._crew.lends = self._source.copied or pins
 
     def _decoded(self, data: Any) -> Any:
-        if type(data) is not PictureBatch:
+        if type(data) is not RemoteBatch:
             return super()._decoded(data)
         self._undelivered = data
         pictures: RemotePictures = self._dataset

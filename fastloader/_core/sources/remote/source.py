@@ -16,6 +16,7 @@ from fastloader._core.pictures.images import NativeImages
 from fastloader._core.sources.images import ImageSource
 from fastloader._core.sources.python.source import PythonPlan, PythonSource
 from fastloader._core.sources.remote.cluster import check_ray_options, connected, decode_threads
+from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
 
 if TYPE_CHECKING:  # which import Ray
@@ -73,8 +74,7 @@ class RemoteSource(Source):
         later = draws is not None and handoff.draws is draws
         options = PictureOptions(
             threads=decode_threads(check_ray_options(loader.ray_options)),
-            decode=loader.decode,
-            truncated=loader.truncated,
+            decode=Decode(loader.decode, loader.truncated),
             on_error=loader.on_error,
             normalization=handoff.normalization,
             channels_last=handoff.channels_last,

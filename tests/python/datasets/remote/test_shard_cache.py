@@ -136,7 +136,7 @@ def run(tmp_path, ending):
         threading._register_atexit(go.set)  # and this one behind fastloader's
 
         from fastloader.datasets import ShardCache
-        from fastloader.datasets._remote.cache import shard_cache
+        from fastloader.datasets._remote import shard_cache
         from fastloader.datasets._remote.object_store import RemoteObject
 
         shard_cache.PART = 10

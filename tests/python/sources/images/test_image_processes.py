@@ -102,9 +102,9 @@ def test_ctrl_c(root, backend, tmp_path):
     (folder / "empty.jpg").touch()
     source = textwrap.dedent(START) + textwrap.dedent("""
         import threading
-        from fastloader._core.sources.images.stores import folder
+        from fastloader._core.pictures import store
 
-        folder.open_rgb = lambda *_arguments: threading.Event().wait()
+        store.open_rgb = lambda *_arguments: threading.Event().wait()
         it = iter(loader)
         print("ready", flush=True)
         try:

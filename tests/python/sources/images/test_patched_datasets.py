@@ -1,5 +1,6 @@
 """Every dataset that is recognised, with each function that a sample takes replaced by another, and with
-subclasses: the plan says what Python does. The datasets are those of the recogniser's own table."""
+subclasses: the plan says what Python does. The datasets are our formats, and those of the recogniser's
+own table."""
 
 import array
 import collections
@@ -34,6 +35,7 @@ from fastloader import transforms as T
 from fastloader._core.machine import extension, identity
 from fastloader._core.sources.recognize import RECOGNIZERS, recognize_images
 from fastloader.cli.__main__ import main
+from fastloader.datasets.pictures import formats
 from support import same
 
 pytestmark = pytest.mark.skipif(extension.load() is None, reason="needs the native module")
@@ -136,7 +138,12 @@ def plan(dataset):
     return FastLoader(dataset, 2).plan()
 
 
-ROWS = pytest.mark.parametrize("home", RECOGNIZERS.rows, ids=".".join)
+OURS = [
+    (each.__module__, each.__qualname__)
+    for each in map(vars(ours).get, ours.__all__)
+    if each in formats()
+]
+ROWS = pytest.mark.parametrize("home", [*OURS, *RECOGNIZERS.rows], ids=".".join)
 
 
 @pytest.mark.exhaustive
@@ -492,7 +499,7 @@ def test_what_pillow_has_for_a_format(monkeypatch, tmp_path):
 
 def test_what_decodes_pictures_of_hugging_face(monkeypatch, tmp_path):
     datasets = pytest.importorskip("datasets")
-    data = MAKERS["datasets.arrow_dataset"](plain_folder(tmp_path / "plain", 3))
+    data = MAKERS["datasets.arrow_dataset", "Dataset"](plain_folder(tmp_path / "plain", 3))
     assert plan(data).startswith("native images: ")
     before = datasets.Image.decode_example
     monkeypatch.setattr(datasets.Image, "decode_example", lambda *a, **k: before(*a, **k))
@@ -632,7 +639,7 @@ def test_targets_in_a_list_of_ones_own(home, name, dataset):
 
 def test_what_gives_rows_of_hugging_face_to_a_transform(monkeypatch, tmp_path):
     pytest.importorskip("datasets")
-    data = MAKERS["datasets.arrow_dataset"](plain_folder(tmp_path / "plain", 3))
+    data = MAKERS["datasets.arrow_dataset", "Dataset"](plain_folder(tmp_path / "plain", 3))
     assert plan(data).startswith("native images: ")
     formatter = identity.found("datasets.formatting.formatting", "CustomFormatter")
     for name in ("format_batch", "format_row"):

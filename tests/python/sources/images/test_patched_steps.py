@@ -8,7 +8,7 @@ import numpy as np
 import patched
 import pytest
 import torch
-from every_step import HPARAMS, STEPS, TIMM
+from every_step import STEPS, TIMM
 from pictures import import_timm, import_torchvision, plain_folder
 from PIL import Image
 from torch.utils.data import DataLoader
@@ -72,17 +72,9 @@ def made(home):
     kind = identity.found(module, name)
     if kind is None:
         pytest.skip(f"this version has no {name}")
-    if (
-        module == "timm.data.auto_augment"
-        or ".steps.timm.auto" in module
-        or name == "AugMixAugment"
-    ):
+    if name in OF_TIMM and "timm" in module:
         step = TIMM[OF_TIMM[name]](None, timm.data.auto_augment)
         return step if type(step) is kind else kinds.KNOWN[type(step).__module__, name](step)
-    if module == "fastloader.transforms.timm":
-        return kinds.KNOWN["timm.data.auto_augment", name](
-            timm.data.auto_augment.rand_augment_transform(OF_TIMM[name], HPARAMS)
-        )
     if name in TIMM:
         return TIMM[name](OneModule(kind), None)
     if name in CONVERSIONS:

@@ -60,13 +60,14 @@ def test_threads_read_a_slow_disk_and_no_other(tmp_path, slow):
         import sys
         from pathlib import Path
         from fastloader import FastLoader, transforms as T
+        from fastloader._core.machine import extension
         from fastloader._core.pictures.store import FolderStore
         from fastloader.datasets import ImageFolder
         from support import named_threads
 
-        def slow(self, native):
-            store = opened(self, native)
-            store.source = native.DelayedSource(store.source, 0.001)
+        def slow(self):
+            store = opened(self)
+            store.source = extension.native.DelayedSource(store.source, 0.001)
             return store
 
         opened = FolderStore.opened

@@ -1,7 +1,9 @@
 """A torch newer than the one this was written with: worker_method, and arguments of DataLoader that are
 not known yet."""
 
+import copy
 import os
+import pickle
 import warnings
 
 import pytest
@@ -24,6 +26,11 @@ class Numbers(Dataset):
         return index, getattr(info, "worker_method", None)
 
 
+# It still works. That it warns, and when not: test_worker_method_is_deprecated.
+old_name = pytest.mark.filterwarnings("ignore:worker_method:DeprecationWarning")
+
+
+@old_name
 @pytest.mark.parametrize(
     ("method", "backend"), [("thread", "thread"), ("multiprocessing", "process")]
 )
@@ -38,6 +45,7 @@ def test_worker_method_is_worker_backend(method, backend):
         assert (again.worker_method, again.worker_backend) == (method, backend)
 
 
+@old_name
 def test_either_name_may_be_set():
     loader = FastLoader(Numbers(), num_workers=2)
     loader.worker_method = "thread"
@@ -46,6 +54,48 @@ def test_either_name_may_be_set():
     assert rebuilt(loader).worker_method == loader.worker_method == "multiprocessing"
 
 
+@pytest.mark.parametrize(
+    ("method", "backend"), [("thread", "thread"), ("multiprocessing", "process")]
+)
+def test_worker_method_is_deprecated(method, backend):
+    """The user is warned of what the user wrote, and nobody of what a framework reads off a loader."""
+    with pytest.warns(DeprecationWarning) as caught:
+        loader = FastLoader(Numbers(), num_workers=2, worker_method=method)
+    assert [each.filename for each in caught] == [__file__]
+    assert str(caught[0].message) == (
+        f"worker_method='{method}' is deprecated since fastloader 0.2 and will be gone in 0.4: use "
+        f"worker_backend='{backend}'"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for other in (loader, FastLoader(Numbers(), worker_backend=backend)):
+            copied = pickle.loads(pickle.dumps(other))
+            again = rebuilt(rebuilt(copy.deepcopy(copied)))
+            again.worker_method = loader.worker_method
+            again.worker_backend = "thread"
+            assert again.worker_method == "thread"
+    with pytest.warns(DeprecationWarning) as caught:
+        again.worker_method = method
+    assert [each.filename for each in caught] == [__file__]
+    assert f"use worker_backend = '{backend}'" in str(caught[0].message)
+
+
+def test_worker_method_is_not_deprecated_where_torch_has_it(monkeypatch):
+    torchs = DataLoader.__init__
+
+    def newer(self, dataset, *args, worker_method="multiprocessing", **named):
+        self.worker_method = worker_method
+        torchs(self, dataset, *args, **named)
+
+    monkeypatch.setattr(DataLoader, "__init__", newer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader = FastLoader(Numbers(), worker_method="thread")
+        loader.worker_method = "multiprocessing"
+    assert loader.worker_backend == "process"
+
+
+@old_name
 def test_worker_methods_that_are_refused():
     with pytest.raises(
         ValueError, match="worker_method='process': use 'multiprocessing' or 'thread'"

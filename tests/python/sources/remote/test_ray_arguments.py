@@ -61,7 +61,7 @@ SHUTDOWN = """
     import ray
     from ray.exceptions import RayActorError, RaySystemError
     from fastloader import Error, FastLoader
-    from fastloader._core.sources.remote.cluster import Answer
+    from fastloader._core.sources.remote.actor_pool import Answer
     from support import Pictures
 
     def tell_of_deaths(crew):

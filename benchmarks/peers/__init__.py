@@ -1,0 +1,1 @@
+"""FastLoader beside other loaders, over plain crops, training recipes and places where pictures lie."""

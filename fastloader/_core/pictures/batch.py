@@ -1,0 +1,210 @@
+"""Makes the pictures of a batch: natively in the decode pool, or by Pillow behind the same methods."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from fastloader._core.machine import extension
+from fastloader.transforms._job import Job
+from fastloader.transforms._recipe import draw
+
+
+class Files(Protocol):
+    """The files of which pictures are made, by their numbers."""
+
+    def name(self, index: int) -> str:
+        """Returns what messages call a file."""
+        ...
+
+    def open_rgb(self, index: int) -> Any:
+        """Opens a picture through Pillow, or raises why that fails. Called on any thread."""
+        ...
+
+
+# One picture that is made of each file of a batch: by this job, and which picture of its sample it is.
+View = tuple[Job, int]
+
+
+class PictureBatch(Protocol):
+    """The pictures of a batch that is being made: one or several views of one file for each position.
+    Any thread may stop it. What could not be made is in `failures`, and may be done again."""
+
+    def ready(self) -> bool:
+        """Whether `wait` would return at once."""
+        ...
+
+    def wait(self) -> bool:
+        """Waits until every position was tried. Returns False if the batch was stopped."""
+        ...
+
+    def stop(self) -> None:
+        """Has no further position be begun, and ends `wait`."""
+        ...
+
+    def failures(self) -> Sequence[tuple[int, str, Any]]:
+        """Returns (position, reason, kind) of what could not be made. ``kind``: the native FailureKind,
+        or None."""
+        ...
+
+    def sizes(self) -> Sequence[tuple[int, int]]:
+        """Returns the (height, width) of each position's picture; zeros where it was not read."""
+        ...
+
+    def take(self, view: int = 0) -> torch.Tensor:
+        """Returns the pixels of a view, of shape (N, C, H, W). No position can be written any more."""
+        ...
+
+    def redo(self, position: int, picture: Any, other: int | None = None) -> None:
+        """Makes a failed position of a Pillow picture. ``other``: the file that it is of, if it is not
+        the position's own; that file's draws are taken then."""
+        ...
+
+    def decode_other(self, position: int, index: int, seed: int) -> None:
+        """Puts the picture of another file in the place of a failed one. Raises Error if it cannot be
+        decoded."""
+        ...
+
+
+class NativeBatch:
+    """A batch in the decode pool of the process.
+
+    Args:
+        files: of each position, its number in the source of the jobs.
+        samples: what each position is drawn by; empty: its file.
+        seeds: one for each position, or one for all.
+        quota: the loader's share of the pool.
+        memory: where the pictures are put: a pool, or the reservation of a slot for one view.
+    """
+
+    def __init__(
+        self,
+        views: Sequence[View],
+        files: list[int],
+        samples: list[int],
+        seeds: list[int],
+        quota: Any,
+        memory: Any,
+    ) -> None:
+        jobs = []
+        for job, number in views:
+            assert job.native is not None
+            jobs.append((job.native, number))
+        self._batch = extension.native.DecodeBatch.of_views(
+            views=jobs, quota=quota, indices=files, samples=samples, seeds=seeds, memory=memory
+        )
+        self.ready, self.wait, self.stop = self._batch.ready, self._batch.wait, self._batch.stop
+        self.failures, self.sizes = self._batch.failures, self._batch.sizes
+
+    def take(self, view: int = 0) -> torch.Tensor:
+        return torch.from_dlpack(self._batch.take(view))
+
+    def redo(self, position: int, picture: Any, other: int | None = None) -> None:
+        pixels = np.ascontiguousarray(np.asarray(picture))
+        height, width, _ = pixels.shape
+        self._batch.transform_pixels(
+            position, pixels=pixels.ctypes.data, height=height, width=width, index=other
+        )
+
+    def decode_other(self, position: int, index: int, seed: int) -> None:
+        self._batch.decode_other(position, index=index, seed=seed)
+
+
+@dataclasses.dataclass
+class MadePart:
+    """What Pillow has made of a batch. ``pixels``: of each view. ``sizes``: the (height, width) of each
+    position's picture. ``failed``: why there is none, by position."""
+
+    pixels: list[torch.Tensor]
+    sizes: list[tuple[int, int]]
+    failed: dict[int, str]
+
+
+class PillowBatch:
+    """A batch that Pillow makes on ``threads`` Python threads; without any, on the calling one.
+    ``made``: what a worker has made already. The other arguments are those of `NativeBatch`."""
+
+    def __init__(
+        self,
+        views: Sequence[View],
+        files: list[int],
+        samples: list[int],
+        seeds: list[int],
+        store: Files,
+        threads: int,
+        made: MadePart | None = None,
+    ) -> None:
+        self._store, self._files = store, files
+        self._views, self._samples, self._seeds = views, samples or files, seeds
+        self._stopped = threading.Event()
+        self._making: list[Future[None]] = []
+        if made is not None:
+            self.made = made
+            return
+        self.made = MadePart([], [(0, 0)] * len(files), {})
+        for job, _number in views:
+            chain = job.chain
+            assert chain.size is not None
+            shape = (len(files), chain.channels, *chain.size)
+            dtype = torch.float32 if chain.floating else torch.uint8
+            self.made.pixels.append(torch.empty(shape, dtype=dtype, device="cpu"))
+        if not threads:
+            for position in range(len(files)):
+                self._make(position)
+            return
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="fastloader-pillow")
+        self._making = [pool.submit(self._make, position) for position in range(len(files))]
+        pool.shutdown(wait=False)  # its threads end with the last picture
+
+    def _make(self, position: int) -> None:
+        if self._stopped.is_set():
+            return
+        try:
+            self.redo(position, self._store.open_rgb(self._files[position]))
+        except BaseException as error:
+            self.made.failed[position] = str(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def ready(self) -> bool:
+        return all(each.done() for each in self._making)
+
+    def wait(self) -> bool:
+        wait(self._making)
+        return not self._stopped.is_set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def failures(self) -> list[tuple[int, str, None]]:
+        return [(position, reason, None) for position, reason in sorted(self.made.failed.items())]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return self.made.sizes
+
+    def take(self, view: int = 0) -> torch.Tensor:
+        return self.made.pixels[view]
+
+    def redo(self, position: int, picture: Any, other: int | None = None) -> None:
+        seed = self._seeds[0] if len(self._seeds) == 1 else self._seeds[position]
+        self._write(position, picture, seed, self._samples[position] if other is None else other)
+
+    def decode_other(self, position: int, index: int, seed: int) -> None:
+        self._write(position, self._store.open_rgb(index), seed, index)
+
+    def _write(self, position: int, picture: Any, seed: int, sample: int) -> None:
+        for out, (job, number) in zip(self.made.pixels, self._views, strict=True):
+            chain = job.chain
+            made = draw.made(chain, picture, seed, sample, number)
+            pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)[: chain.channels]
+            if chain.floating:
+                chain.normalization.apply(pixels[None], out[position : position + 1])
+            else:
+                out[position] = pixels
+        self.made.sizes[position] = picture.height, picture.width

@@ -1,1 +1,0 @@
-"""What ``fastloader bench`` runs. Nothing here is imported with fastloader."""
