@@ -13,7 +13,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastloader._core.handoff import NotYet
 from fastloader._core.order.loader import Loader
-from fastloader._core.sources.python.iterators import PolledIterator, abandon, poll
+from fastloader._core.sources.python.iterators import WorkerIterator, abandon, poll
 
 
 class Lookahead:
@@ -51,7 +51,7 @@ class Lookahead:
         self._patient = True  # False while `next_if_there` asks, on the only thread that does
         self._owed = 0  # batches that came out of __next__ and were not taken yet; guarded by _turn
         self._taken = -1  # the number of the batch that was taken last; guarded by _turn
-        if not isinstance(source, PolledIterator):
+        if not isinstance(source, WorkerIterator):
             source._left, source._took = False, True
             _others.add(source)
         source._followed = True
@@ -71,7 +71,7 @@ class Lookahead:
                 self._wait()
             if self._ended:
                 raise StopIteration
-            if not isinstance(source, PolledIterator):  # which says so itself
+            if not isinstance(source, WorkerIterator):  # which says so itself
                 source._took = False
             self._advancing = True
             try:
@@ -171,14 +171,14 @@ class Lookahead:
         finally:
             self._turn.acquire()
 
-    def _decoded(self, data: Any) -> Any:
+    def _deliver(self, data: Any) -> Any:
         source = self._source
         if not self._patient and not source.encoded.ready(data):
             source._undelivered = data
             raise NotYet
         self._turn.release()
         try:
-            return self._kind._decoded(source, data)
+            return self._kind._deliver(source, data)
         finally:
             self._turn.acquire()
 
@@ -186,7 +186,7 @@ class Lookahead:
         source = self._source
         if not self._patient:
             timeout = 0
-        if isinstance(source, PolledIterator):
+        if isinstance(source, WorkerIterator):
             answer = self._kind._try_get_data(source, timeout)
         else:
             try_get = self._kind._try_get_data.__get__(source)
@@ -215,7 +215,7 @@ _CALLS = (
     "_process_data",
     "_try_put_index",
     "_get_data",
-    "_decoded",
+    "_deliver",
     "_try_get_data",
     "_refuse",
 )
