@@ -28,7 +28,12 @@ class NotYet(BaseException):
 
 
 class LoopFollower(Protocol):
-    """Keeps the sampler in step with the training loop while a delivery takes batches ahead of it."""
+    """Keeps the sampler in step with the training loop while a delivery takes batches ahead of it. The
+    delivery takes them from here, and not from the source's iterator."""
+
+    def __next__(self) -> Any:
+        """Returns the source's next batch."""
+        ...
 
     def next_if_there(self) -> Any:
         """Returns the source's next batch without waiting for it. For a delivery without a pump thread.

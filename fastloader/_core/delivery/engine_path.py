@@ -59,7 +59,6 @@ class EngineIterator(DeliveryIterator):
         self._epoch = epoch
         super().__init__(source, statistics)
         self._ahead = ahead
-        self._follower: LoopFollower | None = None
         self._timeout = 0.0  # seconds that next() waits; 0 for no limit
         # Without look-ahead, the batch that the source gave, until it is in the ring.
         self._given: list[Any] = []
@@ -78,7 +77,10 @@ class EngineIterator(DeliveryIterator):
             if self._follower is not None:
                 self._timeout = self._follower.hand_over_timeout()
             epoch.pump = threading.Thread(
-                target=pump, args=(epoch, source), name="fastloader-pump", daemon=True
+                target=pump,
+                args=(epoch, self._follower or source),
+                name="fastloader-pump",
+                daemon=True,
             )
             epoch.pump.start()
 

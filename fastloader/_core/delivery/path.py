@@ -12,7 +12,7 @@ import torch
 from torch.utils.data.dataloader import _DatasetKind
 
 from fastloader._core.batch.augmentation import EpochDraws
-from fastloader._core.handoff import DEFAULT_DEPTH, Handoff, LentMemory, Plan, Slots
+from fastloader._core.handoff import DEFAULT_DEPTH, Handoff, LentMemory, LoopFollower, Plan, Slots
 from fastloader._core.machine import devices, extension
 from fastloader._core.observation.statistics import Figures, LoopIterator, Statistics
 from fastloader._core.observation.tuning import DepthRule
@@ -188,6 +188,10 @@ class DeliveryIterator(LoopIterator):
     """Takes batches from the source's iterator ``_batches``, which is None once this one is closed.
     Frameworks look at attributes of torch's iterator, such as ``_workers``: these are the source's."""
 
+    _follower: LoopFollower | None = (
+        None  # in the place of ``_batches``, of which batches are taken
+    )
+
     def __init__(self, batches: Iterator[Any], statistics: Statistics) -> None:
         super().__init__(statistics)
         self._batches: Iterator[Any] | None = batches
@@ -231,9 +235,10 @@ class DeliveryIterator(LoopIterator):
         batches, self._batches = self._batches, None
         # Wakes what is still in the source: another thread may wait for a worker in the source's next(),
         # and decode threads may be at its pictures.
-        leave = getattr(type(batches), "leave", None)
+        waiting: Any = batches if self._follower is None else self._follower
+        leave = getattr(type(waiting), "leave", None)
         if leave is not None:
-            leave(batches)
+            leave(waiting)
 
     def _shutdown_workers(self) -> None:
         """Ends the epoch and its workers; torch's worker iterator has a method of this name."""

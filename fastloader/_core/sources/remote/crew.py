@@ -20,7 +20,7 @@ from fastloader._core.machine.process import HomeProcess
 from fastloader._core.order.generators import is_stateful
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.python.arguments import LoaderView, named_arguments
-from fastloader._core.sources.python.iterators import MultiProcessIterator
+from fastloader._core.sources.python.iterators import ProcessIterator
 from fastloader._core.sources.python.source import PythonSource
 from fastloader._core.sources.remote.actor import (
     Beginning,
@@ -674,7 +674,7 @@ def _first_line(error: BaseException) -> str:
 # ---- torch's own iterator over workers that live in Ray's actors.
 
 
-class RayIterator(MultiProcessIterator):
+class RayIterator(ProcessIterator):
     """torch's iterator over workers, of which each lives in an actor. torch's own bookkeeping decides
     what is asked of which worker and when, as with worker processes."""
 
@@ -696,9 +696,9 @@ class RayIterator(MultiProcessIterator):
         pins = loader.pin_memory and devices.can_pin()
         self._crew.lends = self._source.copied or pins
 
-    def _decoded(self, data: Any) -> Any:
+    def _deliver(self, data: Any) -> Any:
         if type(data) is not RemoteBatch:
-            return super()._decoded(data)
+            return super()._deliver(data)
         self._undelivered = data
         pictures: RemotePictures = self._dataset
         try:
