@@ -1,4 +1,4 @@
-"""The folder that ``fastloader pack`` writes for samples of arrays, and `PackedArrays` reads.
+"""The folder that ``fastloader pack`` writes for samples of arrays, and `PackedArrays`, which reads it.
 
 ``arrays.json`` says what there is: ``format`` ("fastloader-arrays"), ``version`` (1), ``count`` of
 samples that are there, ``total``, ``complete`` (false while packing goes on or was interrupted),
@@ -33,7 +33,7 @@ KINDS = "biufc"  # of numpy's dtypes: truths and numbers
 
 @dataclasses.dataclass
 class PackedArray:
-    """One array of all samples. ``shape``: of a sample's."""
+    """One array of all samples. ``shape`` is that of one sample."""
 
     file: str
     dtype: str
@@ -42,13 +42,13 @@ class PackedArray:
 
     @property
     def row_bytes(self) -> int:
-        """What a sample takes."""
+        """How many bytes one sample takes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclasses.dataclass
 class ArrayFolder:
-    """What ``arrays.json`` says."""
+    """The contents of ``arrays.json``."""
 
     arrays: list[PackedArray]
     single: bool
@@ -66,7 +66,7 @@ class ArrayFolder:
 
 
 def read_folder(path: str) -> ArrayFolder | None:
-    """What the folder says of itself; None if it does not say anything.
+    """Reads what the folder says of itself; None if it says nothing.
 
     Raises:
         ValueError: which names the file, if it says what cannot be, or is of another version.
@@ -109,8 +109,8 @@ def _whole(value: Any) -> int:
 
 
 def begin_of(file: Any, array: PackedArray, total: int) -> int:
-    """Where the numbers of an open ``.npy`` begin. Raises ValueError for another file, or one of other
-    numbers: another program may have written it anew."""
+    """Returns where the numbers of an open ``.npy`` begin. Raises ValueError if it is not such a file,
+    or holds other numbers: another program may have written it anew."""
     version = np.lib.format.read_magic(file)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 class EncodedPlace:
-    """Stands in a batch in the place of column number ``column`` of encoded pictures. It is no
-    dataclass, because those are opened like other containers."""
+    """Stands in a batch for column number ``column`` of encoded pictures. It is no dataclass, because
+    those are opened like other containers."""
 
     __slots__ = ("column",)
 
@@ -51,10 +51,10 @@ class EncodedPlace:
 
 
 class Keeping:
-    """While it is entered, what this thread collates keeps its encoded pictures: a place stands for each
-    column of them. Attributes: ``columns``, the `EncodedImage`s of each that is kept; ``made``, how many
-    pictures were made meanwhile; ``why``, what ``refusal`` said. That is asked at the first picture, and
-    says why all of them are to be made; nothing if they are to be kept."""
+    """While it is entered, batches that this thread collates keep their encoded pictures: a place stands
+    for each column of them. Attributes: ``columns``, the `EncodedImage`s of each column that is kept;
+    ``made``, how many pictures were made meanwhile; ``why``, what ``refusal`` returned. It is asked at
+    the first picture, and says why all pictures are to be made; an empty answer keeps them."""
 
     def __init__(self, refusal: Callable[[], str] = str) -> None:
         self.columns: list[list[Any]] = []
@@ -64,7 +64,7 @@ class Keeping:
         self._passing_on = False  # while a function runs that knows no places
 
     def keeps(self) -> bool:
-        """Whether pictures that are collated now stay encoded."""
+        """Returns whether pictures that are collated now stay encoded."""
         if self.why is None:
             self.why = self._refusal()
         return not self.why and not self._passing_on
@@ -74,7 +74,7 @@ class Keeping:
         return EncodedPlace(len(self.columns) - 1)
 
     def making(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function of somebody who knows no places: while it runs, pictures are made."""
+        """Wraps a function that does not know places: while it runs, pictures are made."""
 
         def made(*args: Any, **options: Any) -> Any:
             before, self._passing_on = self._passing_on, True
@@ -94,7 +94,7 @@ class Keeping:
 
 
 def keeping() -> Keeping | None:
-    """That of this thread."""
+    """Returns the `Keeping` that this thread has entered."""
     found: Keeping | None = getattr(_of_thread, "keeping", None)
     return found
 
@@ -111,7 +111,7 @@ def parameters(
     keys: Sequence[tuple[int, int]],
     number: int,
 ) -> dict[str, torch.Tensor]:
-    """The tensors that `EncodedImage` documents, a row for each picture.
+    """Makes the tensors that `EncodedImage` documents, a row for each picture.
 
     Args:
         chains: what is done to each picture.
@@ -152,12 +152,13 @@ _NAMES = {*_UNREAD, "steps"}
 
 
 def are_parameters(value: Any) -> bool:
-    """Whether a value in a batch is what `parameters` gives."""
+    """Returns whether a value in a batch is what `parameters` gives."""
     return type(value) is dict and value.keys() == _NAMES
 
 
 def stacked(rows: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Parameters of single pictures in one dict. Their steps differ in number."""
+    """Stacks the parameters of single pictures in one dict. The pictures may have different numbers of
+    steps."""
     steps = [row["steps"][0] for row in rows]
     high, wide = (max(each.shape[axis] for each in steps) for axis in (0, 1))
     table = torch.full((len(steps), high, wide), math.nan, dtype=torch.float64, device="cpu")
@@ -228,7 +229,7 @@ class PictureSource:
 
     @property
     def same(self) -> Any:
-        """What two sources of the same picture have in common."""
+        """The key that two sources of the same picture share."""
         if self.path is not None:
             return self.path
         if self.problem is not None:
@@ -236,7 +237,7 @@ class PictureSource:
         return self.data.__array_interface__["data"][0], len(self.data)
 
     def opened(self) -> _native.FolderSource | _native.MemorySource:
-        """A source of the native module with this one picture."""
+        """This one picture, as a source of the native module."""
         if self.path is not None:
             ends = np.array([len(self.path)], dtype=np.uint64)
             return extension.native.FolderSource(np.frombuffer(self.path, dtype=np.uint8), ends)
@@ -246,7 +247,8 @@ class PictureSource:
         )
 
     def open_rgb(self, upright: bool = False) -> Any:
-        """The Pillow picture, or why there is none. ``upright``: bytes are turned as EXIF says."""
+        """Opens the picture through Pillow, or raises what is wrong with it. ``upright``: bytes are
+        turned as EXIF says."""
         if self.problem is not None:
             raise ValueError(self.problem)
         if self.path is not None:
@@ -256,7 +258,7 @@ class PictureSource:
 
 
 def _array_of(source: Any) -> Any:
-    """A tensor of bytes as an array."""
+    """Returns a tensor of bytes as an array."""
     array = source.numpy() if callable(getattr(source, "numpy", None)) else None
     if array is None or array.dtype != np.uint8:
         raise _unknown(source)
@@ -278,8 +280,8 @@ class Wanted:
     """A transform as it was read.
 
     Attributes: ``chain``, what is done without Python; ``rest``, the steps behind it; ``whole``, whether
-    every picture comes out as a tensor of one shape, with nothing left for Python to do; ``why`` not, in
-    words.
+    every picture comes out as a tensor of one shape, with nothing left for Python to do; ``why``, in
+    words, if it does not.
     """
 
     def __init__(self, chain: Chain, rest: list[Callable[[Any], Any]], why: str = "") -> None:
@@ -320,7 +322,7 @@ _PLAIN = (NoneType, bool, float, int, str)
 
 @dataclasses.dataclass(frozen=True)
 class _Value:
-    """What may change in place, as it is now."""
+    """A snapshot of something that may change in place."""
 
     value: Any
 
@@ -330,9 +332,10 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _stamp(transform: Any) -> Iterator[Any]:
-    """What a transform is made of: the objects, itself first, with their classes, their attributes and
-    what is in their containers, and the values of tensors and arrays. Only objects of known classes
-    are looked into, since no other is read, and the user's own classes that derive from these."""
+    """Gives all that a transform is made of: the objects, the transform first, with their classes, their
+    attributes and what is in their containers, and the values of tensors and arrays. Only objects of
+    known classes are looked into, since no other is read, and the user's own classes that derive from
+    these."""
     yield _Value(torch.get_default_dtype())  # in which bytes become floats
     yield identity.generation()
     yield _Value(global_hooks())
@@ -400,7 +403,7 @@ class Single:
         self._key = (seed, sample, number)
 
     def made(self) -> Any:
-        """What the transform makes.
+        """Makes what the transform gives.
 
         Raises:
             OSError: for a picture that Pillow cannot decode either.
@@ -416,12 +419,12 @@ class Single:
         return finished(wanted.chain, _tensor(picture)[: wanted.chain.channels], self._key)
 
     def drawn(self) -> Mapping[str, Any]:
-        """What is drawn for it, as the native module's ``ImageJob.draw`` gives it."""
+        """Draws for this picture, as the native module's ``ImageJob.draw`` gives it."""
         seed, sample, number = self._key
         return self._job().draw_file(0, self._source.open_rgb, seed, sample, number)
 
     def _picture(self) -> Any:
-        """The Pillow picture that comes out of the chain."""
+        """Makes the Pillow picture that comes out of the chain."""
         seed, sample, number = self._key
         job = self._job()
         if job.native is not None:
@@ -440,8 +443,7 @@ class Single:
 
 
 def finished(chain: Chain, pixels: torch.Tensor, key: tuple[int, int, int]) -> torch.Tensor:
-    """The end of a chain: normalised as the loader does it, and erased. ``pixels`` is uint8 (3, H,
-    W)."""
+    """Finishes a chain: normalises as the loader does it, and erases. ``pixels`` is uint8 (3, H, W)."""
     if chain.floating:
         normalization = chain.normalization
         out = normalization.output((1, *pixels.shape), pixels.device)
@@ -516,13 +518,13 @@ class EncodedImage:
 
     @property
     def encoded(self) -> PictureSource:
-        """Where the picture lies, as the loader sees it."""
+        """The source of the picture, as the loader sees it."""
         return self._source
 
     def decode(self) -> Any:
-        """What the transform makes of the picture, on this thread and without the GIL while it is
-        native. One draw from torch's default generator gives the seed. With ``return_parameters`` a pair
-        of that and the parameters of this picture.
+        """Decodes and transforms the picture on this thread, and without the GIL while that is native.
+        One draw from torch's default generator gives the seed. With ``return_parameters``, returns a
+        pair of the result and this picture's parameters.
 
         Raises:
             OSError: for a file that cannot be read or decoded.
@@ -531,7 +533,8 @@ class EncodedImage:
         return made if rows is None else (made, {name: row[0] for name, row in rows.items()})
 
     def _made(self) -> tuple[Any, dict[str, torch.Tensor] | None]:
-        """What the transform makes; and the parameters in one row, if they are asked for."""
+        """Makes what the transform gives; also returns the parameters in one row, if they are asked
+        for."""
         its = wanted(self.transform)
         seed = 0
         if its.chain.random or its.chain.erasing is not None:
@@ -550,7 +553,7 @@ class EncodedImage:
 
 
 def collated(column: list[Any], collate_fn_map: Any) -> Any:
-    """A column of encoded pictures, made on this thread and collated."""
+    """Makes a column of encoded pictures on this thread, and collates it."""
     made = [each._made() for each in column]
     pictures = collate([picture for picture, _row in made], collate_fn_map=collate_fn_map)
     rows = [row for _picture, row in made if row is not None]
@@ -558,7 +561,7 @@ def collated(column: list[Any], collate_fn_map: Any) -> Any:
 
 
 def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
-    """What default_collate makes of a column of encoded pictures."""
+    """Collates a column of encoded pictures for default_collate."""
     for each in column:
         if type(each) is not EncodedImage:
             raise TypeError(f"a batch of EncodedImages has a {type(each).__qualname__} among them")
@@ -590,8 +593,8 @@ def decode_image(
     interpolation: str = "bilinear",
     as_tensor: bool = False,
 ) -> Any:
-    """The pixels of a picture, as Pillow has them after ``convert("RGB")``, ``crop`` and ``resize``. The
-    calling thread decodes no more than the region, and releases the GIL meanwhile.
+    """Decodes a picture to the pixels that Pillow has after ``convert("RGB")``, ``crop`` and ``resize``.
+    The calling thread decodes no more than the region, and releases the GIL meanwhile.
 
     Args:
         source: A path (str or os.PathLike), or the encoded bytes: bytes, bytearray, memoryview, a numpy
@@ -635,7 +638,7 @@ def _numbers(name: str, given: Sequence[int], count: int, least: Sequence[int]) 
 def _native_pixels(
     picture: PictureSource, box: list[int] | None, size: list[int] | None, interpolation: str
 ) -> Any | None:
-    """None if Pillow is to decode it, or to say what is wrong."""
+    """Decodes natively; None if Pillow is to decode the picture, or to say what is wrong."""
     if extension.load() is None:
         return None
     try:

@@ -152,7 +152,7 @@ class LMDBDataset(Pictures, called="LMDB files"):
 
     @property
     def environment(self) -> Environment:
-        """The open file. A process that got this object by pickle opens it anew."""
+        """The open file. A process that gets this object by pickle opens the file anew."""
         if self._environment is None:
             with self._damage_noticed():
                 self._environment = self._opened()
@@ -185,8 +185,8 @@ class LMDBDataset(Pictures, called="LMDB files"):
             raise DamagedError(said) from None
 
     def record(self, index: int) -> Record:
-        """The label, picture, name and seek index of a sample. Picture and index are views of the
-        mapping, and valid as long as `environment` lives.
+        """Returns the label, picture, name and seek index of a sample. Picture and index are views of
+        the mapping, and valid as long as `environment` lives.
 
         Raises:
             DamagedError: a ValueError, if the record is missing or damaged.
@@ -205,14 +205,14 @@ class LMDBDataset(Pictures, called="LMDB files"):
         self.environment.will_need(indices, self._count)
 
     def name(self, index: int) -> str:
-        """The name of sample ``index`` at its source: a path relative to the packed folder."""
+        """Returns the name of sample ``index`` at its source: a path relative to the packed folder."""
         index = checked_index(index, len(self))
         if self.legacy:
             return repr(self._keys[index])
         return self.record(index).name
 
     def image_bytes(self, index: int) -> bytes:
-        """The encoded picture, as it was packed."""
+        """Reads the encoded picture, as it was packed."""
         index = checked_index(index, len(self))
         if self.legacy:
             raise ValueError("a legacy file holds pickles, not pictures")
@@ -224,7 +224,7 @@ class LMDBDataset(Pictures, called="LMDB files"):
         return decoded_rgb(io.BytesIO(image), called)
 
     def _image(self, index: int) -> tuple[bytes, str]:
-        """The encoded picture, and what messages call it."""
+        """Reads the encoded picture, and returns it with what messages call it."""
         self.will_need([index])
         record = self.record(index)
         called = f"{record.name} in {self.path}"
@@ -258,7 +258,7 @@ class LMDBDataset(Pictures, called="LMDB files"):
         return self.record(index).label
 
     def _elsewhere(self) -> None:
-        """None: the file is mapped. One that comes from a URL is in the cache."""
+        """Returns None, because the file is mapped. A file from a URL is in the cache."""
 
     def _plan_note(self) -> str:
         return "" if self.cache is None else " (in the cache)"

@@ -1,5 +1,5 @@
-"""``ShardwiseSampler``: some shards after the other, and a random order within them. Shards come
-into the cache before they are wanted."""
+"""``ShardwiseSampler``: takes some shards after the other, in random order within them. Shards come into
+the cache before they are needed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _SHARDS_AT_ONCE = 4
 
 
 class FetchAhead:
-    """Has threads fetch shards, and keeps those in the cache that are still wanted. One thread calls
-    its methods. Shards that stay on this machine anyway are as good as there."""
+    """Has threads fetch shards, and keeps those in the cache that the sampler still needs. One thread
+    calls its methods. Shards that stay on this machine anyway count as fetched."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = {
@@ -61,7 +61,7 @@ class FetchAhead:
                 self._begun[number].result()
 
     def keep(self, numbers: Collection[int]) -> None:
-        """Lets the cache have the room of all other shards when it needs that."""
+        """Releases all other shards, so that the cache may use their room."""
         for number in [each for each in self._begun if each not in numbers]:
             self._release(self._begun.pop(number))
 
@@ -205,12 +205,12 @@ class ShardwiseSampler(DistributedSampler[int]):
     # --- the order ---------------------------------------------------------------------------------
 
     def order(self, epoch: int) -> list[int]:
-        """The indices of all ranks in that epoch: each gets a run of these."""
+        """Returns the indices of all ranks in that epoch: each rank gets a run of them."""
         indices, _groups = self._ordered(epoch)
         return list(indices.tolist())
 
     def _ordered(self, epoch: int) -> tuple[Any, Any]:
-        """The indices of the epoch, and of each the number of its group of shards."""
+        """Orders the epoch: returns its indices, and for each the number of its group of shards."""
         generator = torch.Generator().manual_seed(self.seed + epoch)
         count = len(self._shard_of)
         if self.shuffle:
@@ -225,7 +225,7 @@ class ShardwiseSampler(DistributedSampler[int]):
         return order, groups[order]
 
     def _places(self, count: int, world: int, rank: int) -> Any:
-        """The places of a rank in an order of so many samples."""
+        """Returns a rank's places in an order of ``count`` samples."""
         run = np.arange(count * rank // world, count * (rank + 1) // world)
         if self.policy == "drop":
             return run[: count // world]
@@ -235,7 +235,7 @@ class ShardwiseSampler(DistributedSampler[int]):
         return run
 
     def _left(self, count: int, history: list[list[int]]) -> Any:
-        """The places in the order of what no rank has received."""
+        """Returns the places in the order that no rank has received."""
         left = np.arange(count)
         for world, received in history:
             if self.policy == "drop" and received >= len(left) // world:
@@ -298,8 +298,8 @@ class ShardwiseSampler(DistributedSampler[int]):
             self.epoch, self._history = epoch, []
 
     def state_dict(self) -> dict[str, Any]:
-        """What an epoch needs to go on: the same for all ranks. Of an epoch that is at its end nothing
-        is left, and the next one comes after that."""
+        """Returns what an epoch needs to go on: the same for all ranks. An epoch that is at its end has
+        nothing left, and the next one comes after it."""
         state: dict[str, Any] = self._identity()
         if self._running is None:
             return {**state, "epoch": self.epoch, "history": list(self._history)}
@@ -308,7 +308,7 @@ class ShardwiseSampler(DistributedSampler[int]):
         return {**state, "epoch": epoch, "history": [*history, *received]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Has the next ``iter()`` go on from there.
+        """Makes the next ``iter()`` go on from that state.
 
         Raises:
             ValueError: if the state is of another order.
@@ -335,7 +335,7 @@ class ShardwiseSampler(DistributedSampler[int]):
 
 
 def shards_of(dataset: Any) -> tuple[Any, list[Shard]]:
-    """Of each sample the number of its shard, an int64 array, and the shards."""
+    """Returns the number of each sample's shard, an int64 array, and the shards."""
     if isinstance(dataset, TarImages):
         return dataset.shard_numbers()
     kind = kind_of(dataset)
