@@ -88,7 +88,7 @@ def _range(
     center: float = 1.0,
     bounds: tuple[float, float] = (0.0, math.inf),
 ) -> tuple[float, float] | None:
-    """The range of a factor, or None if it changes nothing."""
+    """Returns the range of a factor, or None if it changes nothing."""
     if value is None:
         return None
     if isinstance(value, numbers.Real):
