@@ -77,7 +77,7 @@ class WorkerSeeding:
 
     @property
     def usual(self) -> bool:
-        """Whether nothing is left to do without worker processes."""
+        """Whether there is nothing to do without worker processes."""
         return not callable(self.seeding)
 
     def __call__(self, worker_id: int) -> None:
