@@ -26,7 +26,7 @@ Key = int | str | None
 
 @dataclasses.dataclass(frozen=True)
 class LeafPlace:
-    """Stands in the place of leaf number ``index``."""
+    """Stands in a template for leaf number ``index``."""
 
     index: int
 
@@ -154,7 +154,8 @@ def moves_itself(value: Any) -> bool:
 
 
 def _holds_more(value: Any) -> bool:
-    """Whether a dict or UserDict has to move more than its items, of which only its own ``to`` knows."""
+    """Returns whether a dict or UserDict has to move more than its items, of which only its own ``to``
+    knows."""
     beside = dict(getattr(value, "__dict__", {}))
     if isinstance(value, collections.UserDict):
         beside.pop("data", None)
@@ -236,7 +237,7 @@ def unflatten(template: Any, outputs: Sequence[torch.Tensor], move: Callable[[An
 
 
 def is_leaf(value: Any) -> bool:
-    """Whether the bytes of ``value`` are all there is to it."""
+    """Returns whether the bytes of ``value`` are all there is to it."""
     return (
         type(value) is torch.Tensor
         and value.is_cpu
@@ -250,8 +251,9 @@ def is_leaf(value: Any) -> bool:
 
 
 def is_dense(leaf: torch.Tensor) -> bool:
-    """Whether the elements fill their memory without gaps or overlap, in any order. So a channels_last
-    or transposed tensor can arrive with the strides with which it left, as with ``.to()``."""
+    """Returns whether the elements fill their memory without gaps or overlap, in any order. So a
+    channels_last or transposed tensor can arrive with the strides with which it left, as with
+    ``.to()``."""
     if leaf.is_contiguous():
         return True
     strides = leaf.stride()
@@ -260,7 +262,7 @@ def is_dense(leaf: torch.Tensor) -> bool:
 
 
 def cloned(batch: Any) -> Any:
-    """The batch with copies of its tensors. Everything else in it is shared."""
+    """Returns the batch with copies of its tensors. Everything else in it is shared."""
 
     def visit(value: Any, _key: Key) -> Any:
         return value.clone() if isinstance(value, torch.Tensor) else value
@@ -269,7 +271,7 @@ def cloned(batch: Any) -> Any:
 
 
 def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of a batch, for ``record_stream``."""
+    """Gives every tensor of a batch, for ``record_stream``."""
     found: list[torch.Tensor] = []
 
     def visit(value: Any, _key: Key) -> Any:
@@ -336,7 +338,7 @@ def as_image(leaf: torch.Tensor, normalization: Normalization) -> Image | None:
 
 
 def _is_normalized(leaf: torch.Tensor, normalization: Normalization) -> bool:
-    """Whether ``leaf`` holds pictures that the dataset's own transform has normalised."""
+    """Returns whether ``leaf`` holds pictures that the dataset's own transform has normalised."""
     return (
         leaf.is_floating_point()
         and leaf.dim() == 4
@@ -345,7 +347,7 @@ def _is_normalized(leaf: torch.Tensor, normalization: Normalization) -> bool:
 
 
 def described(leaves: Iterable[tuple[Any, torch.Tensor]]) -> str:
-    """What a batch holds, for a message: its tensors with their keys."""
+    """Describes what a batch holds, for a message: its tensors with their keys."""
     each = [
         f"[{key!r}] {str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
         for key, leaf in leaves

@@ -116,7 +116,7 @@ _NOTHING = "next to nothing to win from the loader: make the training step faste
 
 
 def _step(seen: Observation, share: float, waits: str) -> Verdict:
-    """Of a loop that hardly waits, or would be no faster if it did not."""
+    """Judges a loop that hardly waits, or would be no faster if it did not."""
     bound = "GPU" if seen.on_accelerator else "training step"
     win = seen.to_win
     if share >= WAITS and win is not None:
@@ -134,7 +134,7 @@ def _step(seen: Observation, share: float, waits: str) -> Verdict:
 
 
 def win_words(win: float) -> str:
-    """How much faster a loop would be."""
+    """Says how much faster a loop would be."""
     return "more than ten times the speed" if win > 10 else f"{100 * win:.0f} %"
 
 
@@ -300,7 +300,7 @@ def _copy_advice(seen: Observation, resource: _Resource) -> str:
 
 
 def _wanted(resource: _Resource, seen: Observation, processors: int) -> int:
-    """How many threads would keep up with the training step, at most one for each processor."""
+    """Returns how many threads would keep up with the training step, at most one for each processor."""
     step = seen.statistics.step_s
     enough = math.ceil(resource.seconds / step) if step > 0 else processors
     return min(processors, max(resource.threads + 1, enough))
@@ -365,7 +365,7 @@ class Report:
     recent: tuple[Step, ...] = dataclasses.field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain numbers, strings and dicts, without ``recent``."""
+        """Returns the report as plain numbers, strings and dicts, without ``recent``."""
         flat = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         del flat["recent"]
         flat["stages"] = {name: stage.as_dict() for name, stage in self.stages.items()}
@@ -433,7 +433,7 @@ class Report:
         )
 
     def _facts(self) -> list[str]:
-        """What else is known, each in a line."""
+        """Lists what else is known, each fact in a line."""
         lines = []
         if self.wait_share is not None:
             lines.append(

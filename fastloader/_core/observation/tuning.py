@@ -23,7 +23,7 @@ from fastloader._core.observation.statistics import TIMED, Statistics
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """What happened in some seconds of a training loop, without the beginnings and ends of epochs."""
+    """The counts of some seconds of a training loop, without the beginnings and ends of epochs."""
 
     seconds: float
     waited: float  # the seconds that the loop waited for data
