@@ -275,7 +275,7 @@ def _level(name: str, **bound: float) -> Level:
 
 
 class AugmentKind(NamedTuple):
-    """What all operations of one name share. ``step`` is what they do here. timm does the same if
+    """The row of one of timm's operations. ``step`` makes our step of it. timm does the same if
     ``function``, in its NAME_TO_OP, gets what ``level``, in its LEVEL_TO_ARG, makes of their levels."""
 
     step: Callable[[AugmentOp], Step]

@@ -87,8 +87,8 @@ def _augment_op(op: Any) -> AugmentOp:
 
 
 def _function(function: Any) -> Any:
-    """The name of a function of timm's policies, with the arguments that are bound to it; what any other
-    is called.
+    """Names a function of timm's policies, with the arguments that are bound to it. For any other
+    function, returns its true name.
 
     Raises:
         NotNative: for one that does something else than its source says.
@@ -106,7 +106,7 @@ def _function(function: Any) -> Any:
 
 
 def _interpolation(step: Any) -> Any:
-    """The interpolation of a step. "random" is a tuple of the two."""
+    """Returns the interpolation of a step. "random" is a tuple of the two."""
     if not isinstance(step.interpolation, tuple | list):
         return step.interpolation
     names = [interpolation_name(each) for each in step.interpolation]
