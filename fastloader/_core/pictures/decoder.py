@@ -64,8 +64,8 @@ class Decoder:
         memory: Any = None,
         made: MadePart | None = None,
     ) -> PictureBatch:
-        """Begins a batch, of whose arguments `NativeBatch` and `PillowBatch` say what they are.
-        ``memory``: where to decode; None for the decoder's own memory."""
+        """Begins a batch. Its arguments are those of `NativeBatch` and `PillowBatch`. ``memory``: where
+        to decode; None for the decoder's own memory."""
         if self.quota is None or made is not None:
             return PillowBatch(views, files, samples, seeds, store, self.threads, made)
         memory = self.memory if memory is None else memory
@@ -127,8 +127,9 @@ class ImageDecoder(Decoder):
         )
 
     def serves(self, images: NativeImages, options: DecodeOptions) -> bool:
-        """Whether this decoder does for ``images`` and ``options``. A forked child makes its own,
-        because another thread may have held the memory's lock when it was forked."""
+        """Returns whether this decoder can be reused for these ``images`` and ``options``. A forked
+        child makes its own, because another thread may have held the memory's lock when it was
+        forked."""
         return (
             self._home.here
             and self.options == options
@@ -152,7 +153,7 @@ class ImageDecoder(Decoder):
         return self.job.native.sample_bytes
 
     def leaf_bytes(self, samples: int) -> list[int]:
-        """The bytes of a batch's pixels, and of its labels."""
+        """Returns the bytes of a batch's pixels, and of its labels."""
         return [samples * self.sample_bytes, samples * 8]
 
     def stats(self) -> dict[str, Any]:
@@ -166,9 +167,9 @@ class ImageDecoder(Decoder):
 
 
 def jpeg_counts(times: dict[str, float]) -> dict[str, Any]:
-    """Who decoded the JPEGs, out of ``DecodeQuota.times``: our ``own`` decoder or ``libjpeg``, and
-    ``why`` our own one left them to it. ``indexed``: with a seek index. ``unfit_index``: without theirs,
-    which is damaged or belongs to another file."""
+    """Counts who decoded the JPEGs, out of ``DecodeQuota.times``: our ``own`` decoder or ``libjpeg``,
+    and ``why`` our own one left them to it. ``indexed``: with a seek index. ``unfit_index``: without
+    theirs, which is damaged or belongs to another file."""
     prefix = "jpegs: "
     counted = {name[len(prefix) :]: int(n) for name, n in times.items() if name.startswith(prefix)}
     own = counted.pop("none", 0)
@@ -190,9 +191,9 @@ _SPARES = 10  # samples that are tried if the columns of no sample in a batch ca
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """The samples of a batch: their ``keys``, the ``files`` of their pictures, and ``others``, what else
-    is in them, collated. ``bad``: what was raised by the samples of which that cannot be read, by their
-    positions."""
+    """The samples of a batch, as they were asked for: their ``keys``, the ``files`` of their pictures,
+    and ``others``, the rest of their columns, collated. ``bad``: what was raised by the samples whose
+    columns cannot be read, by their positions."""
 
     keys: list[int]
     files: list[int]
@@ -209,9 +210,9 @@ class Wanted:
 
 
 class PendingBatch:
-    """One batch in the decode pool, in the slot of ``reservation`` or else in recycled memory.
-    ``drawn`` holds its index batch, and is no other batch's. ``files``: of which it is made, once the
-    bad ones are repaired. ``bad``: the samples that nothing can repair, as `Wanted` has them."""
+    """A batch in the decode pool, in the slot of ``reservation`` or else in recycled memory. ``drawn``
+    holds its index batch, and no other batch shares it. ``files``: of which it is made, once the bad
+    ones are repaired. ``bad``: the samples that nothing can repair, as in `Wanted`."""
 
     def __init__(
         self,
@@ -262,13 +263,13 @@ class PendingBatch:
         look.check()
 
     def stop(self) -> None:
-        """Has the pool give the batch up, from any thread."""
+        """Makes the pool give the batch up, from any thread."""
         self._stopped = True
         self.batch.stop()
 
     def has_room(self, others: list[Any]) -> bool:
-        """Whether a sample with these columns, collated alone, may take a place in the batch. A slot is
-        reserved for the columns that were wanted."""
+        """Returns whether a sample with these columns, collated alone, may take a place in the batch. A
+        slot is reserved for the columns that were wanted."""
         if self.reservation is None:
             return True
         own, reserved = bytes_of(others), bytes_of(self.wanted.others)
@@ -278,14 +279,14 @@ class PendingBatch:
 
 
 def bytes_of(others: list[Any]) -> list[int]:
-    """Of each tensor in the columns of samples."""
+    """Returns the bytes of each tensor in the columns of samples."""
     leaves = flatten(others).leaves if others else []
     return [leaf.numel() * leaf.element_size() for leaf in leaves]
 
 
 @dataclasses.dataclass
 class PendingError:
-    """What the sampler raised, in the place of a batch."""
+    """The error that the sampler raised, in the place of a batch."""
 
     drawn: tuple[Any]
     error: BaseException

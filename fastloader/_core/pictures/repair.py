@@ -102,8 +102,8 @@ class Repair:
     # --- on the threads ---------------------------------------------------------------------------
 
     def _wanted(self) -> Pending:
-        """The batch under repair. To be asked for anew after everything that may take long, and not to
-        be kept.
+        """Returns the batch under repair. Ask for it anew after everything that may take long, and do
+        not keep it.
 
         Raises:
             StoppedError: if the batch is not wanted any more.
@@ -215,7 +215,7 @@ class Repair:
         return f"sample {self._wanted().keys[position]}, {self._picture(position)}"
 
     def _name(self, error: BaseException, position: int) -> None:
-        """Has an error say of which picture and sample it is."""
+        """Makes an error say of which picture and sample it is."""
         name_picture(error, self._picture(position))
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(self._named(position))

@@ -1,5 +1,5 @@
-"""Says where pictures lie, as the decode pool sees it: in files of their own, in LMDB, in memory, or
-as pixels."""
+"""Stores of pictures, which say where these lie, for the decode pool: in files of their own, in LMDB, in
+memory, or as pixels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Looking(Protocol):
     """A look at files, which has begun."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for so many seconds until it is over, and returns whether it is."""
+        """Waits for ``seconds`` until the look is over, and returns whether it is."""
         ...
 
     def check(self) -> None:
@@ -58,17 +58,17 @@ class ImageStore(Protocol):
     def __len__(self) -> int: ...
 
     def same(self, other: Any) -> bool:
-        """Whether ``other`` has the same files, so that what was built on them can be kept."""
+        """Returns whether ``other`` has the same files, so that what was built on them can be kept."""
         ...
 
     def joined(self, others: Sequence[Any]) -> ImageStore:
-        """The files of this store, followed by those of ``others``, which are of its type."""
+        """Joins the files of this store with those of ``others``, which are of its type."""
         ...
 
     def opened(self) -> OpenStore:
-        """These files for one loader, with a native source of their own. What the loader looks up there
-        must not reach another loader that recognised the same files. Without the native module there
-        is no source."""
+        """Opens these files for one loader, with a native source of their own. What the loader looks up
+        there must not reach another loader that recognised the same files. Without the native module
+        there is no source."""
         ...
 
 
@@ -85,11 +85,11 @@ class OpenStore(ImageStore, Protocol):
 
     def begin_look(self, indices: list[int]) -> Looking | None:
         """Begins to look whether what these files were read from, until now, is still what it was.
-        None: each is read by itself, at once. A look may wait for a network, and the caller does not."""
+        Returns None if each is read by itself, at once."""
         ...
 
     def name(self, index: int) -> str:
-        """The name of a file, for messages about bad samples."""
+        """Returns the name of a file, for messages about bad samples."""
         ...
 
     def open_rgb(self, index: int) -> Any:
@@ -97,7 +97,7 @@ class OpenStore(ImageStore, Protocol):
         ...
 
     def info(self, index: int) -> dict[str, Any]:
-        """What stands beside a picture's pixels, as ``Image.info`` of a file that was opened."""
+        """Returns what stands beside a picture's pixels, as ``Image.info`` of a file that was opened."""
         ...
 
 
@@ -375,8 +375,8 @@ class Pixels:
     channels_first: bool = False
 
     def seen(self) -> Any:
-        """The pixels as they are now, of the shape (pictures, height, width) or (pictures, height,
-        width, 3). The memory stays where it is as long as what is returned."""
+        """Returns the pixels as they are now, of the shape (pictures, height, width) or (pictures,
+        height, width, 3). The memory stays where it is as long as the returned array."""
         # An alias: the user's tensor may be given another memory.
         seen = self.array.detach().numpy() if isinstance(self.array, torch.Tensor) else self.array
         return seen.transpose(0, 2, 3, 1) if self.channels_first else seen
