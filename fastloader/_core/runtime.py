@@ -150,7 +150,9 @@ class Runtime:
                     made = Position(loader)
                     if self._carried is not None:
                         states.carry_on(made, self._carried)
-                    if self._position is None:  # a sampler that was looked at may have made it
+                    # A sampler that `Position` looked at may meanwhile have asked for the position, and
+                    # so made it, on this thread: the lock is reentrant. That one is in use already.
+                    if self._position is None:
                         self._position = made
         return self._position
 
