@@ -378,11 +378,11 @@ def refused_options(loader: Loader, reason: str) -> str:
     Raises:
         ValueError: for the arguments, if the dataset is known.
     """
-    asked = asked_of_pictures(loader)
-    if not asked:
+    named = asked_of_pictures(loader)
+    if not named:
         return ""
     text = (
-        f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes the Python "
+        f"{' and '.join(named)}: for pictures on the native path, and this dataset takes the Python "
         f"path: {reason}"
     )
     known = holds_images(loader.dataset) or holds_arrays(loader.dataset)

@@ -362,8 +362,8 @@ class Runtime:
         for source in (*reversed(self.sources), self.fallback):
             made = made.joined(source.figures(loader))
         statistics = self.delivery.statistics
-        seconds, who = statistics.wait_s, "the training loop"
-        waited = Stage("wait", seconds, statistics.batches, "batch", who, bound=None)
+        seconds, where = statistics.wait_s, "the training loop"
+        waited = Stage("wait", seconds, statistics.batches, "batch", where, bound=None)
         return made.joined(self.delivery.figures()).joined(Figures(stages=(waited,)))
 
     def headspace(self, loader: Loader, batches: int) -> Headspace:

@@ -108,8 +108,10 @@ def draw_boxes(
     rows = chosen.nonzero()[0]
     if len(rows):
         # Of each box area and aspect of each attempt, top and left.
-        its = numbers_of([seed], places[rows], streams[rows], most * (_ATTEMPTS + 1), first=2)
-        boxes[rows] = _boxes(erasing, its.reshape(len(rows), most, -1), counts[rows], height, width)
+        words = numbers_of([seed], places[rows], streams[rows], most * (_ATTEMPTS + 1), first=2)
+        boxes[rows] = _boxes(
+            erasing, words.reshape(len(rows), most, -1), counts[rows], height, width
+        )
     return boxes, counts.astype(np.uint32), numbers[:, 2]
 
 

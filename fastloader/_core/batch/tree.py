@@ -156,10 +156,10 @@ def moves_itself(value: Any) -> bool:
 def _holds_more(value: Any) -> bool:
     """Returns whether a dict or UserDict has to move more than its items, of which only its own ``to``
     knows."""
-    beside = dict(getattr(value, "__dict__", {}))
+    attributes = dict(getattr(value, "__dict__", {}))
     if isinstance(value, collections.UserDict):
-        beside.pop("data", None)
-    return any(moves_itself(each) for each in beside.values())
+        attributes.pop("data", None)
+    return any(moves_itself(each) for each in attributes.values())
 
 
 def _rebuild_mapping(value: Any, items: dict[Any, Any]) -> Any:
@@ -348,11 +348,11 @@ def _is_normalized(leaf: torch.Tensor, normalization: Normalization) -> bool:
 
 def described(leaves: Iterable[tuple[Any, torch.Tensor]]) -> str:
     """Describes what a batch holds, for a message: its tensors with their keys."""
-    each = [
+    parts = [
         f"[{key!r}] {str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
         for key, leaf in leaves
     ]
-    return ", ".join(each) or "no tensor at all"
+    return ", ".join(parts) or "no tensor at all"
 
 
 def _no_image(tree: BatchTree, normalization: Normalization) -> Exception:
@@ -361,8 +361,8 @@ def _no_image(tree: BatchTree, normalization: Normalization) -> Exception:
         "1 to 4 channels" if normalization.mean is None else f"{len(normalization.mean)} channels"
     )
     wanted = f"a uint8 tensor of 4 dimensions, NCHW or NHWC, with {channels}"
-    asked = normalization.image_key
-    where = "" if asked is None else f" under {asked!r}"
+    image_key = normalization.image_key
+    where = "" if image_key is None else f" under {image_key!r}"
     text = (
         f"mean, std or dtype asks for normalised images, but the batch has no image{where}: "
         f"an image leaf is {wanted}; this batch holds {described(leaves)}. "
@@ -371,7 +371,7 @@ def _no_image(tree: BatchTree, normalization: Normalization) -> Exception:
     elsewhere = [repr(key) for key, leaf in leaves if as_image(leaf, normalization) is not None]
     if elsewhere:
         return ValueError(f"{text}Give image_key={' or '.join(elsewhere)}, or leave it out.")
-    looked_at = [leaf for key, leaf in leaves if asked is None or key == asked]
+    looked_at = [leaf for key, leaf in leaves if image_key is None or key == image_key]
     if any(leaf.is_floating_point() and leaf.dim() == 4 for leaf in looked_at):
         return TypeError(
             text

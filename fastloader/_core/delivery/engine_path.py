@@ -429,8 +429,8 @@ class EnginePath(DeliveryPath):
         stages = []
         if ring["copied_bytes"]:
             stages.append(Stage("pack", ring["pack_s"], count, "batch", self._packer, bound="copy"))
-        who = "the device, normalising too"
-        stages.append(Stage("copy", ring["device_s"], count, "batch", who, 0, bound="copy"))
+        where = "the device, normalising too"
+        stages.append(Stage("copy", ring["device_s"], count, "batch", where, 0, bound="copy"))
         return Figures(stages=tuple(stages), ring=ring)
 
     def stats(self) -> dict[str, Any]:

@@ -184,10 +184,10 @@ class _Watch:
         """Remembers an attribute of a class, a module or a dict, or that it is not there."""
         if (id(space), name) not in self._known:
             self._known.add((id(space), name))
-            its = space if isinstance(space, dict) else vars(space)
-            found = (its, name, its[name]) if name in its else (its, name)
+            members = space if isinstance(space, dict) else vars(space)
+            found = (members, name, members[name]) if name in members else (members, name)
             for kept, each in zip(
-                self._there if name in its else self._not_there, found, strict=True
+                self._there if name in members else self._not_there, found, strict=True
             ):
                 kept.append(each)
 
@@ -355,8 +355,8 @@ def _in_module(module: ModuleType) -> list[_Place]:
         if type(value) is FunctionType:
             places.append((module, name, None))
         elif isinstance(value, type) and value.__module__ == module.__name__:
-            its = vars(value).items()
-            methods = [inner for inner, each in its if type(_function_of(each)) is FunctionType]
+            items = vars(value).items()
+            methods = [inner for inner, each in items if type(_function_of(each)) is FunctionType]
             places += [(value, inner, value) for inner in methods]
     return places
 

@@ -191,8 +191,8 @@ def _network(seen: Observation, link: _Resource, waits: str) -> Verdict:
 
 def _python(seen: Observation, makers: _Resource, waits: str) -> Verdict:
     if seen.workers:
-        who = f"{makers.stages[0].where} ({makers.threads})"
-        at_work = f"its {who} are busy {_percent(makers.busy)} of theirs"
+        where = f"{makers.stages[0].where} ({makers.threads})"
+        at_work = f"its {where} are busy {_percent(makers.busy)} of theirs"
     else:
         at_work = f"{_percent(makers.busy)} of it runs the dataset's own code and collate_fn"
     collated = sum(stage.seconds for stage in makers.stages if stage.name == "collate")

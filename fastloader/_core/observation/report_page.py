@@ -21,22 +21,22 @@ def waits_chart(steps: Sequence[Step], last: int) -> str:
     ``last``: the number of the last batch, which is more where the loop also waited for what ended in an
     error."""
     last = max(last, len(steps))
-    each = math.ceil(len(steps) / _COLUMNS)
-    groups = [steps[start : start + each] for start in range(0, len(steps), each)]
+    size = math.ceil(len(steps) / _COLUMNS)
+    groups = [steps[start : start + size] for start in range(0, len(steps), size)]
     columns = [_column(group) for group in groups]
     top = _top([wait + step for wait, step in columns])
     drawn = []
     for number, (group, (wait, step)) in enumerate(zip(groups, columns)):
-        begin = last - len(steps) + number * each + 1
+        begin = last - len(steps) + number * size + 1
         drawn.append(_bar(number, wait, step, top, _named(begin, group, wait, step)))
         for place, one in enumerate(group):
             if one.first:
-                x = number + place / each
+                x = number + place / size
                 drawn.append(
                     f"<g><title>an epoch begins: {_ms(one.wait_s)} until its first batch</title>"
                     f'<line class="e" x1="{x:.2f}" x2="{x:.2f}" y1="0" y2="{_HEIGHT}"/></g>'
                 )
-    mean = "" if each == 1 else f" A column is {each} batches in the mean."
+    mean = "" if size == 1 else f" A column is {size} batches in the mean."
     whole = f"batches {last - len(steps) + 1} to {last}"
     return (
         '<div class="chart"><div class="scale dim">'

@@ -333,10 +333,10 @@ class Meeting:
         if seconds is not None and seconds >= patience:
             seconds = None
         deadline = time.monotonic() + (patience if seconds is None else seconds)
-        said = json.dumps({"facts": facts, "once": self.once, **more})
-        if said != self._said:
-            store.set(f"{self._key}/{rank}", said)
-            self._said = said
+        post = json.dumps({"facts": facts, "once": self.once, **more})
+        if post != self._said:
+            store.set(f"{self._key}/{rank}", post)
+            self._said = post
         if rank == 0:
             verdict = self._judge(store, deadline, patience, seconds is None)
         elif seconds is None:
@@ -566,15 +566,15 @@ def _store() -> Any:
 
 def _patience(store: Any) -> float:
     """Returns how many seconds a rank waits for the others: as long as the group's own operations do."""
-    said = os.environ.get(PATIENCE)
-    if said is None:
+    value = os.environ.get(PATIENCE)
+    if value is None:
         return float(store.timeout.total_seconds())
     try:
-        seconds = float(said)
+        seconds = float(value)
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise ValueError(f"{PATIENCE}={said!r}: a number of seconds, above 0")
+        raise ValueError(f"{PATIENCE}={value!r}: a number of seconds, above 0")
     return seconds
 
 

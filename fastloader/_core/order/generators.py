@@ -259,6 +259,6 @@ def begin_anew(dataset: Any) -> None:
 def _keeps_its_beginning(dataset: Any) -> bool:
     """Returns whether every ``iter()`` of a dataset begins at the state that was loaded, and not only
     the next one: Hugging Face's."""
-    theirs: Any = sys.modules.get("datasets.iterable_dataset")
-    load = getattr(getattr(theirs, "IterableDataset", None), "load_state_dict", None)
+    module: Any = sys.modules.get("datasets.iterable_dataset")
+    load = getattr(getattr(module, "IterableDataset", None), "load_state_dict", None)
     return load is not None and getattr(type(dataset), "load_state_dict", None) is load

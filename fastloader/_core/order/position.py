@@ -92,21 +92,21 @@ def may_repeat(sampler: Any) -> bool:
     class whose methods were replaced. The distributed ones, and Accelerate's, repeat a few at the end,
     which do not count."""
     accelerate: Any = sys.modules.get("accelerate.data_loader")
-    theirs = tuple(
+    foreign = tuple(
         getattr(accelerate, name, None)
         for name in ("BatchSamplerShard", "SkipBatchSampler", "SeedableRandomSampler")
     )
     with identity.one_look():
-        for each in beneath(sampler):
-            kind = type(each)
-            known = kind in _REPEATS or kind is BatchSampler or kind in theirs
+        for part in beneath(sampler):
+            kind = type(part)
+            known = kind in _REPEATS or kind is BatchSampler or kind in foreign
             if known and identity.change(kind, kind):
                 return True  # it gives whatever it was made to give
-            if kind is BatchSampler or kind in theirs[:2] or vars(kind).get("regroups") is True:
+            if kind is BatchSampler or kind in foreign[:2] or vars(kind).get("regroups") is True:
                 continue  # it gives what the one beneath gives
-            if kind is theirs[2]:
+            if kind is foreign[2]:
                 kind = RandomSampler
-            return _REPEATS[kind](each) if kind in _REPEATS else not is_elastic(each)
+            return _REPEATS[kind](part) if kind in _REPEATS else not is_elastic(part)
     return True
 
 

@@ -74,11 +74,11 @@ class Decoder:
     def times(self) -> dict[str, float]:
         """Returns what the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
         # Not asked in a forked child: the parent's threads did the work, and may still be at it.
-        mine: dict[str, float] = {}
+        own: dict[str, float] = {}
         if self.quota is not None and self._home.here:
-            mine = self.quota.times()
+            own = self.quota.times()
         before = self._done_before
-        return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
+        return {name: own.get(name, 0) + before.get(name, 0) for name in {**own, **before}}
 
     @staticmethod
     def cpu_seconds() -> float:

@@ -98,17 +98,17 @@ def _keys_below(dataset: Any) -> Any | None:
     """Returns the `sample_key` of each of the dataset's indices; None if these are the same."""
     if kind_of(dataset) is Subset:
         below: Any = dataset.dataset
-        its = np.asarray(dataset.indices)
-        its = np.where(its < 0, its + len(below), its)
+        numbers = np.asarray(dataset.indices)
+        numbers = np.where(numbers < 0, numbers + len(below), numbers)
         keys = _keys_below(below)
-        return its if keys is None else keys[its]
+        return numbers if keys is None else keys[numbers]
     if kind_of(dataset) is not ConcatDataset:
         return None
     parts = [_keys_below(each) for each in dataset.datasets]
     if all(each is None for each in parts):
         return None
     whole = zip(parts, dataset.datasets)
-    parts = [np.arange(len(its)) if keys is None else keys for keys, its in whole]
+    parts = [np.arange(len(numbers)) if keys is None else keys for keys, numbers in whole]
     before = np.cumsum([0, *map(_count_below, dataset.datasets)])
     return np.concatenate([keys + start for keys, start in zip(parts, before)])
 
@@ -275,11 +275,11 @@ class ErrorPolicy:
     def count(self, what: str, error: BaseException) -> None:
         """Counts one more bad sample."""
         self.bad += 1
-        said = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}"
         sample, _, picture = what.partition(", ")
-        if picture and (picture in said or repr(picture)[1:-1] in said):
+        if picture and (picture in text or repr(picture)[1:-1] in text):
             what = sample  # the error names the picture
-        self.last.append(said if f"({what})" in said else f"{what}: {said}")
+        self.last.append(text if f"({what})" in text else f"{what}: {text}")
 
     def check(self, what: str, error: BaseException) -> None:
         """Raises Error if too many samples are bad by now, of which this is the last."""

@@ -151,14 +151,14 @@ class FolderStore:
         )
 
     def opened(self) -> FolderStore:
-        mine = copy.copy(self)
+        store = copy.copy(self)
         if extension.load() is not None:
-            mine.source = extension.native.FolderSource(self.paths, self.ends)
+            store.source = extension.native.FolderSource(self.paths, self.ends)
             if self.seek_files:
-                mine.seek_indices = extension.native.SeekFiles(
+                store.seek_indices = extension.native.SeekFiles(
                     [file.mapping for file in self.seek_files]
                 )
-        return mine
+        return store
 
     def prepare(self, indices: list[int]) -> None:
         pass
@@ -232,16 +232,16 @@ class LmdbStore:
         return LmdbStore([dataset for store in [self, *others] for dataset in store.parts])
 
     def opened(self) -> LmdbStore:
-        mine = copy.copy(self)
-        mine._addresses = np.zeros(len(self), np.uint64).view(_Table)
-        mine._addresses.environments = self._environments
-        mine._sizes = np.zeros(len(self), np.uint64)
-        mine._indices = np.zeros((2, len(self)), np.uint64)
+        store = copy.copy(self)
+        store._addresses = np.zeros(len(self), np.uint64).view(_Table)
+        store._addresses.environments = self._environments
+        store._sizes = np.zeros(len(self), np.uint64)
+        store._indices = np.zeros((2, len(self)), np.uint64)
         if extension.load() is not None:
-            mine.source = extension.native.MemorySource(
-                mine._addresses, mine._sizes, seek_indices=(mine._indices[0], mine._indices[1])
+            store.source = extension.native.MemorySource(
+                store._addresses, store._sizes, seek_indices=(store._indices[0], store._indices[1])
             )
-        return mine
+        return store
 
     def _part(self, index: int) -> tuple[LMDBDataset, int]:
         number = bisect.bisect_right(self.starts, index) - 1
@@ -320,13 +320,13 @@ class MappedStore:
         return MappedStore(parts, " and ".join(kinds))
 
     def opened(self) -> MappedStore:
-        mine = copy.copy(self)
+        store = copy.copy(self)
         if extension.load() is not None:
             addresses, sizes, owners = zip(*(part.places() for part in self.parts), strict=True)
-            mine.source = extension.native.MemorySource(
+            store.source = extension.native.MemorySource(
                 np.concatenate(addresses), np.concatenate(sizes), owners
             )
-        return mine
+        return store
 
     def _part(self, index: int) -> tuple[Pictures, int]:
         number = bisect.bisect_right(self.starts, index) - 1
@@ -416,10 +416,10 @@ class PixelStore:
         return PixelStore([part for store in [self, *others] for part in store.parts])
 
     def opened(self) -> PixelStore:
-        mine = copy.copy(self)
+        store = copy.copy(self)
         if extension.load() is not None:
-            mine.source = extension.native.PixelSource([part.seen() for part in self.parts])
-        return mine
+            store.source = extension.native.PixelSource([part.seen() for part in self.parts])
+        return store
 
     def prepare(self, indices: list[int]) -> None:
         pass

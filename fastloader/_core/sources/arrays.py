@@ -732,8 +732,8 @@ class ArraySource(Source):
         threads = None if self.last is None else self.last.threads
         stages: tuple[Stage, ...] = ()
         if memory.gathered:
-            seconds, count, who = memory.gather_s, memory.gathered, GATHER_THREADS
-            made = Stage("collate", seconds, count, "batch", who, threads or 1, bound="gather")
+            seconds, count, where = memory.gather_s, memory.gathered, GATHER_THREADS
+            made = Stage("collate", seconds, count, "batch", where, threads or 1, bound="gather")
             stages = (made,)
         choice = None
         if threads is not None:

@@ -226,8 +226,8 @@ class ImageSource(Source):
         elif decoder.options.planar:
             made.append(("collate", times["finish"]))
         for name, seconds in made:
-            who, threads = "decode threads", decoder.quota.threads
-            yield Stage(name, seconds, count, "picture", who, threads, bound="decode")
+            where, threads = "decode threads", decoder.quota.threads
+            yield Stage(name, seconds, count, "picture", where, threads, bound="decode")
 
     def stats(self, loader: Loader) -> dict[str, Any]:
         if self.decoder is None:

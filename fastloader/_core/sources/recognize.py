@@ -360,15 +360,15 @@ def other_plugin() -> str:
         registered = plugins[format_]
         if not _same(registered, own):
             changed = next(
-                (each for each, its in zip(registered, own, strict=False) if each is not its), None
+                (one for one, other in zip(registered, own, strict=False) if one is not other), None
             )
             return f"Pillow opens {format_} by {identity.said(changed)}"
     # A file is shown to all plugins, in their order, until one takes it.
     for format_ in _OPENED_BY:
         before = order[: order.index(format_)] if format_ in order else order
-        for each in before:
-            factory, accept = plugins.get(each, (None, None))
-            if factory is not None and each not in _OPENED_BY and _takes(factory, accept, format_):
+        for first in before:
+            factory, accept = plugins.get(first, (None, None))
+            if factory is not None and first not in _OPENED_BY and _takes(factory, accept, format_):
                 return f"Pillow opens {format_} by {identity.said(factory)}"
     return ""
 

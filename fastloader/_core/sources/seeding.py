@@ -97,8 +97,8 @@ def _seeds(value: Any, seen: set[int]) -> bool:
 
 def _names_seeding(code: CodeType, names: dict[str, Any], seen: set[int]) -> bool:
     """Whether code names nothing else."""
-    for each in dis.get_instructions(code):
-        name, what = each.argval, each.opname
+    for instruction in dis.get_instructions(code):
+        name, what = instruction.argval, instruction.opname
         if what in ("LOAD_GLOBAL", "LOAD_NAME"):
             found = names.get(name, getattr(builtins, name, names))
             if found is names or not _seeds(found, seen):
@@ -108,11 +108,11 @@ def _names_seeding(code: CodeType, names: dict[str, Any], seen: set[int]) -> boo
                 return False
         elif what in ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD"):
             if name not in _SEEDING or not all(
-                _is_own(*each) for each in _FOUND if each[1] == name
+                _is_own(*instruction) for instruction in _FOUND if instruction[1] == name
             ):
                 return False
         elif (
-            each.opcode in dis.hasname
+            instruction.opcode in dis.hasname
             or what
             in ("STORE_SUBSCR", "DELETE_SUBSCR", "RAISE_VARARGS")  # the last for assert, too
             or (what == "STORE_DEREF" and name in code.co_freevars)

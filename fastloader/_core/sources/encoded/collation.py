@@ -248,8 +248,8 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
                 numbers[same] = len(sources)
                 sources.append(source)
             files.append(numbers[same])
-        its = [read[id(each.transform)].encoded_chain for each in column]
-        of_column = [chains.setdefault(chain, len(chains)) for chain in its]
+        pickled = [read[id(each.transform)].encoded_chain for each in column]
+        of_column = [chains.setdefault(chain, len(chains)) for chain in pickled]
         finished[place] = EncodedPlace(len(taken))
         taken.append(EncodedColumn(place, files, of_column, column[0].return_parameters))
     if len(taken) < len(columns):

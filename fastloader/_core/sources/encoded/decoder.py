@@ -122,8 +122,8 @@ def _left_to_delivery(chain: Chain, wanted: Normalization) -> Chain:
         ValueError: if the two do not do the same.
     """
     own = chain.normalization
-    said = "ToTensor()" if own.mean is None else f"Normalize(mean={own.mean}, std={own.std})"
-    check_same_values(own, wanted, "the transform of an EncodedImage", said)
+    steps = "ToTensor()" if own.mean is None else f"Normalize(mean={own.mean}, std={own.std})"
+    check_same_values(own, wanted, "the transform of an EncodedImage", steps)
     if chain.erasing is not None:
         raise ValueError(
             "the transform of an EncodedImage erases behind Normalize, and mean and std are given to "

@@ -67,13 +67,13 @@ class EncodedEpoch:
 
     def begin(self, number: int, batch: Any) -> None:
         """Begins to decode a batch that has come, if there is something to decode."""
-        asked = self.asked.pop(number, None)
+        request = self.asked.pop(number, None)
         # Persistent workers still send what the epoch before had asked for.
-        if asked is None or type(batch) is not EncodedBatch:
+        if request is None or type(batch) is not EncodedBatch:
             return
         self.seen = True
         try:
-            self._begin(batch, *asked)
+            self._begin(batch, *request)
         except Exception as error:  # raised in the place of the batch, when its turn comes
             batch.error = error
 
@@ -159,9 +159,9 @@ class EncodedEpoch:
             try:
                 batch = self._make(other, samples is not None)
                 if type(batch) is EncodedBatch:
-                    mine = self._made_decoder()
+                    own = self._made_decoder()
                     policy = dataclasses.replace(self._policy, on_error="raise")
-                    decoder = EncodedDecoder(mine.native, policy, mine.decode, mine.wanted)
+                    decoder = EncodedDecoder(own.native, policy, own.decode, own.wanted)
                     key = sample_key(self._dataset, other, position)
                     drawn_by = DrawnBy([other], [key], [seed])
                     batch = PendingPictures(decoder, batch, drawn_by).finished()
@@ -256,19 +256,19 @@ class EncodedPictures:
         decoder = self._decoder
         if decoder is None:
             return ""
-        said = ""
+        words = ""
         if decoder.decodes:
-            said = f", {counted(decoder.threads, 'decode thread')} for encoded pictures"
+            words = f", {counted(decoder.threads, 'decode thread')} for encoded pictures"
         if not decoder.workers:
-            return said
+            return words
         why = decoder.why_made
         if not why:
             why = "native=False" if extension.load() is not None else _ABSENT
-        if said:
-            return f"{said}, others made with their samples ({why})"
+        if words:
+            return f"{words}, others made with their samples ({why})"
         makes = "which makes" if workers == 1 else "which make"
-        who = makes if workers else "the loop's thread makes"
-        return f", {who} the encoded pictures ({why})"
+        maker = makes if workers else "the loop's thread makes"
+        return f", {maker} the encoded pictures ({why})"
 
     def begin(self, refused: str) -> None:
         """Forgets the last epoch. ``refused``: of the one that begins."""
@@ -306,5 +306,7 @@ class EncodedPictures:
         count = int(times.get("pictures", 0))
         for name in ("read", "decode", "recipe", "finish"):
             if count and times[name]:
-                who = "decode threads"
-                yield Stage(name, times[name], count, "file", who, decoder.threads, bound="decode")
+                where = "decode threads"
+                yield Stage(
+                    name, times[name], count, "file", where, decoder.threads, bound="decode"
+                )

@@ -105,33 +105,33 @@ class DecodingIterator(_BaseDataLoaderIter):
         """To be called once for what comes from a worker."""
         encoded = self.encoded
         if self._samples is not None and number in encoded.asked:
-            mine: Any = self
+            base: Any = self
             index, _position = encoded.asked[number]
             samples = len(index) if self._auto_collation else 1
-            encoded.asked[number] = index, self._samples.take(mine._task_info[number][0], samples)
+            encoded.asked[number] = index, self._samples.take(base._task_info[number][0], samples)
         encoded.begin(number, data)
 
     def _begin_arrived(self) -> None:
         """Begins to decode the batches that have come, while the loop waits for an earlier one. To be
         called once a batch had an encoded picture."""
-        mine: Any = self
-        while mine._in_order and mine._tasks_outstanding > 0 and not mine._data_queue.empty():
-            came, got = mine._try_get_data(0)
+        base: Any = self
+        while base._in_order and base._tasks_outstanding > 0 and not base._data_queue.empty():
+            came, got = base._try_get_data(0)
             if not came:
                 return
             number, data = got
-            mine._tasks_outstanding -= 1
+            base._tasks_outstanding -= 1
             self._note_arrival(number, data)
             if self._dataset_kind == _DatasetKind.Iterable and isinstance(
                 data, _IterableDatasetStopIteration
             ):  # as torch does it
                 if self._persistent_workers:
-                    mine._workers_status[data.worker_id] = False
+                    base._workers_status[data.worker_id] = False
                 else:
-                    mine._mark_worker_as_unavailable(data.worker_id)
-                mine._try_put_index()
+                    base._mark_worker_as_unavailable(data.worker_id)
+                base._try_put_index()
                 continue
-            mine._task_info[number] += (data,)
+            base._task_info[number] += (data,)
 
     def _decoded(self, data: Any) -> Any:
         """The batch with its pictures."""

@@ -167,12 +167,12 @@ def _sample(given: list[tuple[Any, Any]], frames: list[FrameType]) -> _Sample | 
         return None
     if len(index) == 1:
         return _Sample(index[0], _located(dataset, index[0]))
-    for own, its in given:
-        for each in index:
+    for own, own_index in given:
+        for number in index:
             with contextlib.suppress(Exception):
-                place = _located(dataset, each)
-                if place[0] is own and (place[1] is its or place[1] == its):
-                    return _Sample(each, place)
+                place = _located(dataset, number)
+                if place[0] is own and (place[1] is own_index or place[1] == own_index):
+                    return _Sample(number, place)
     return None
 
 

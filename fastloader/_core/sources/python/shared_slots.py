@@ -729,11 +729,11 @@ class LoaderSlots:
             if wish == "1" and not natively:
                 raise Error("FASTLOADER_WORKER_RING=1 needs the native module, which is not in use")
             return None
-        each = prefetch + _SPARE_SLOTS
+        per_worker = prefetch + _SPARE_SLOTS
         slots, self._idle = self._idle, None
-        if slots is None or not slots.serves(workers, each):
+        if slots is None or not slots.serves(workers, per_worker):
             try:
-                slots = SharedSlots(workers, each, self.counts)
+                slots = SharedSlots(workers, per_worker, self.counts)
             except (Error, MemoryError) as error:
                 if wish == "1":
                     raise

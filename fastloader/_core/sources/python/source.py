@@ -148,11 +148,11 @@ class PythonSource(Fallback):
         if workers and loader.worker_backend == "process":
             counts = self.slots.counts
             if counts.fetched:
-                who, batches = WORKER_PROCESSES, counts.fetched
+                makers, batches = WORKER_PROCESSES, counts.fetched
                 fetched = counts.fetch_s - counts.collate_s
-                yield Stage("fetch", fetched, batches, "batch", who, workers, bound="Python")
+                yield Stage("fetch", fetched, batches, "batch", makers, workers, bound="Python")
                 collated = counts.collate_s
-                yield Stage("collate", collated, batches, "batch", who, workers, bound="Python")
+                yield Stage("collate", collated, batches, "batch", makers, workers, bound="Python")
             return
         if workers and loader.worker_backend == "ray":  # actors tell of their time
             return
@@ -165,9 +165,9 @@ class PythonSource(Fallback):
     def stats(self, loader: Loader) -> dict[str, Any]:
         processes = loader.num_workers > 0 and loader.worker_backend == "process"
         counted: dict[str, Any] = {"workers": self.slots.stats()} if processes else {}
-        asked = [each for each in parts_of(loader.dataset) if type(each) is MongoImages]
-        if asked:
-            totals = [each.counts() for each in asked]
+        databases = [each for each in parts_of(loader.dataset) if type(each) is MongoImages]
+        if databases:
+            totals = [each.counts() for each in databases]
             counted["documents"] = {key: sum(each[key] for each in totals) for key in totals[0]}
         parts = [each for each in parts_of(loader.dataset) if isinstance(each, Pictures)]
         caches = {

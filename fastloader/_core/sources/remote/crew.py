@@ -279,8 +279,8 @@ class Asking:
         that another epoch begins."""
         from ray import cloudpickle
 
-        number, asked = item if type(item) is tuple else (None, item)
-        message = cloudpickle.dumps(asked)
+        number, content = item if type(item) is tuple else (None, item)
+        message = cloudpickle.dumps(content)
         with self._lock:
             assert self._setup is not None
             if worker.broken is not None:
@@ -291,7 +291,7 @@ class Asking:
             elif number is None:  # there is nothing to begin, but what is under way is not wanted
                 worker.forget()
                 self._waiting = collections.deque(each for each in self._waiting if not each.done)
-                self._answers.put((asked, None))
+                self._answers.put((content, None))
             else:
                 self._waiting.append(worker.asked(number, item, message))
                 self._hand_out()
