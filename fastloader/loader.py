@@ -129,11 +129,11 @@ def shown_loader(loader: FastLoader[Any]) -> str:
         dataset = type(loader.dataset).__name__
         if hasattr(loader.dataset, "__len__"):
             dataset += f" of {len(loader.dataset)} samples"
-        said = f"{dataset}, batch_size={loader.batch_size}, num_workers={loader.num_workers}"
+        facts = f"{dataset}, batch_size={loader.batch_size}, num_workers={loader.num_workers}"
         sharding = loader._runtime.sharding
         if sharding is not None and not sharding.decided:  # which plan() would do
-            return f"{name}({said}, distributed='auto')"
-        return f"{name}({said}: {loader._runtime.plan(loader)})"
+            return f"{name}({facts}, distributed='auto')"
+        return f"{name}({facts}: {loader._runtime.plan(loader)})"
     except Exception:
         return object.__repr__(loader)
 

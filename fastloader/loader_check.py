@@ -184,16 +184,16 @@ def _held_elsewhere(loader: FastLoader[Any]) -> tuple[FoundLoader, ...]:
     """Finds the loaders that frameworks hold over the same dataset. A framework that makes a loader
     again leaves no trace in the old one, so that only a look at all objects finds the new one."""
     found: list[FoundLoader] = []
-    for each in gc.get_objects():
-        if _attributes(type(each)):
-            found += _walk(each, f"held by {type(each).__name__}", ())
+    for thing in gc.get_objects():
+        if _attributes(type(thing)):
+            found += _walk(thing, f"held by {type(thing).__name__}", ())
     found = [
-        each
-        for each in found
-        if each.loader is not loader and getattr(each.loader, "dataset", None) is loader.dataset
+        thing
+        for thing in found
+        if thing.loader is not loader and getattr(thing.loader, "dataset", None) is loader.dataset
     ]
     # A trainer says more than the wrapper that it holds.
-    return _distinct(iter(sorted(found, key=lambda each: -len(each.holders))))
+    return _distinct(iter(sorted(found, key=lambda thing: -len(thing.holders))))
 
 
 def _name(thing: Any) -> str:

@@ -73,8 +73,8 @@ def _loaders(
     missing = ""
     try:
         torchvision = importlib.import_module("torchvision")
-        theirs = torchvision.datasets.ImageFolder(str(folder), _crops(torchvision.transforms))
-        loaders[TORCHVISION] = DataLoader(Subset(theirs, indices), **plain)
+        images = torchvision.datasets.ImageFolder(str(folder), _crops(torchvision.transforms))
+        loaders[TORCHVISION] = DataLoader(Subset(images, indices), **plain)
     except Exception as error:  # a broken package raises whatever it likes
         missing = f"torchvision ({type(error).__name__}: {error})"
     loaders[OURS] = FastLoader(Subset(ours, indices), **options)

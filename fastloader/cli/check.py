@@ -130,11 +130,11 @@ def check(path: str, workers: int | None, as_json: bool) -> int:
         with progress("checking", count) as line:
             for name, error in _bad(found, workers or available_threads(), line.step):
                 bad += 1
-                kind, said = type(error).__name__, _message(name, error)
+                kind, message = type(error).__name__, _message(name, error)
                 if as_json:
-                    listed.append({"file": name, "error": kind, "message": said})
+                    listed.append({"file": name, "error": kind, "message": message})
                 else:
-                    line.above(printable(f"{name}: {kind}: {said}"))
+                    line.above(printable(f"{name}: {kind}: {message}"))
     seconds = time.monotonic() - begun
     if as_json:
         counts = {"checked": count, "bad": bad, "other_files": found.others}
@@ -210,7 +210,7 @@ class _Trial:
 
 
 def _message(name: str, error: BaseException) -> str:
-    said = str(error).removeprefix(f"{name}: ")
+    text = str(error).removeprefix(f"{name}: ")
     # Behind that Pillow names the object that held the bytes, which tells nobody anything.
-    unknown = said.startswith("cannot identify image file")
-    return "Pillow cannot identify the picture" if unknown else said
+    unknown = text.startswith("cannot identify image file")
+    return "Pillow cannot identify the picture" if unknown else text

@@ -212,7 +212,7 @@ def ready_batches(
     ``asks`` when each was asked for, and to ``waits`` the seconds until it was there."""
     iterator = None
     for _ in range(steps):
-        asked = time.perf_counter()
+        asked_at = time.perf_counter()
         if iterator is None:
             iterator = iter(loader)
         batch = next(iterator, None)
@@ -220,8 +220,8 @@ def ready_batches(
             iterator = iter(loader)
             batch = next(iterator)
         batch = prepare(batch)
-        asks.append(asked)
-        waits.append(time.perf_counter() - asked)
+        asks.append(asked_at)
+        waits.append(time.perf_counter() - asked_at)
         yield batch
 
 

@@ -425,8 +425,8 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
         return
     # Each twice, in turn, so that files that are read for the first time burden both.
     both = [(plain, plain_rate), (ours, our_rate)]
-    each = seconds / (5 if step.text else 4)
-    measure_in_turn([*both, *reversed(both)], [each] * 4, target.text, step)
+    turn_s = seconds / (5 if step.text else 4)
+    measure_in_turn([*both, *reversed(both)], [turn_s] * 4, target.text, step)
     _print_rate("DataLoader", plain_rate)
     _print_rate("FastLoader", our_rate)
     ratio = our_rate.per_s / plain_rate.per_s if plain_rate.per_s else 0.0
@@ -441,7 +441,7 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     elif ratio < 1.1 and native.reason:
         print("That is next to nothing to win, until what is named below is changed.")
     _print_step(our_rate, step)
-    step.measure_alone(ours, each, our_rate)
+    step.measure_alone(ours, turn_s, our_rate)
     print(f"\nThe report of that FastLoader, whose loop {step.words}:")
     print(ours.report())
     print()

@@ -61,8 +61,8 @@ class ArrayFolder:
         return self.count == self.total
 
     def as_json(self) -> str:
-        said = {"format": FORMAT, "version": VERSION, "complete": self.complete}
-        return json.dumps({**said, **dataclasses.asdict(self)}, indent=1)
+        header = {"format": FORMAT, "version": VERSION, "complete": self.complete}
+        return json.dumps({**header, **dataclasses.asdict(self)}, indent=1)
 
 
 def read_folder(path: str) -> ArrayFolder | None:
@@ -74,16 +74,16 @@ def read_folder(path: str) -> ArrayFolder | None:
     meta = os.path.join(path, ARRAYS_META)
     try:
         with open(meta, encoding="utf-8") as file:
-            said = json.load(file)
-        if said["format"] != FORMAT:
-            raise ValueError(f"its format is {said['format']!r}")
-        if said["version"] != VERSION:
-            raise ValueError(f"version {said['version']} is for another fastloader")
-        arrays = [_array(each) for each in said["arrays"]]
-        count, total = _whole(said["count"]), _whole(said["total"])
+            fields = json.load(file)
+        if fields["format"] != FORMAT:
+            raise ValueError(f"its format is {fields['format']!r}")
+        if fields["version"] != VERSION:
+            raise ValueError(f"version {fields['version']} is for another fastloader")
+        arrays = [_array(each) for each in fields["arrays"]]
+        count, total = _whole(fields["count"]), _whole(fields["total"])
         if count > total or not arrays:
             raise ValueError(f"{count} of {total} samples of {len(arrays)} arrays")
-        return ArrayFolder(arrays, said["single"] is True, str(said["source"]), total, count)
+        return ArrayFolder(arrays, fields["single"] is True, str(fields["source"]), total, count)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -343,27 +343,27 @@ def _stamp(transform: Any) -> Iterator[Any]:
     for _ in range(_MOST_OBJECTS):
         if not waiting:
             return
-        each = waiting.pop()
-        if isinstance(each, torch.Tensor | np.ndarray):
+        part = waiting.pop()
+        if isinstance(part, torch.Tensor | np.ndarray):
             # The text, because not a number is not equal to itself.
-            yield _Value((type(each), each.dtype, repr(each.tolist())))
+            yield _Value((type(part), part.dtype, repr(part.tolist())))
             continue
-        yield each
-        if type(each) in _PLAIN:
+        yield part
+        if type(part) in _PLAIN:
             continue
-        yield type(each)
-        if isinstance(each, list | tuple | set | frozenset):
-            waiting.extend(each)
-        elif isinstance(each, dict):
-            waiting.extend(each)
-            waiting.extend(each.values())
-        elif isinstance(each, property):
-            waiting.append(each.fget)
-        elif type(each) is FunctionType:
-            yield each.__code__
-        elif is_read(each):
-            waiting.extend(getattr(each, "__dict__", {}).values())
-            for own in own_classes(each):
+        yield type(part)
+        if isinstance(part, list | tuple | set | frozenset):
+            waiting.extend(part)
+        elif isinstance(part, dict):
+            waiting.extend(part)
+            waiting.extend(part.values())
+        elif isinstance(part, property):
+            waiting.append(part.fget)
+        elif type(part) is FunctionType:
+            yield part.__code__
+        elif is_read(part):
+            waiting.extend(getattr(part, "__dict__", {}).values())
+            for own in own_classes(part):
                 yield own
                 yield _Value((*vars(own),))
                 waiting.extend(vars(own).values())
@@ -535,15 +535,15 @@ class EncodedImage:
     def _made(self) -> tuple[Any, dict[str, torch.Tensor] | None]:
         """Makes what the transform gives; also returns the parameters in one row, if they are asked
         for."""
-        its = wanted(self.transform)
+        read = wanted(self.transform)
         seed = 0
-        if its.chain.random or its.chain.erasing is not None:
+        if read.chain.random or read.chain.erasing is not None:
             seed = int(torch.randint(0, 2**63 - 1, (), device="cpu").item())
-        single = Single(self._source, its, seed)
+        single = Single(self._source, read, seed)
         made = single.made()
         if not self.return_parameters:
             return made, None
-        return made, parameters([its.chain], [single.drawn()], [(seed, 0)], 0)
+        return made, parameters([read.chain], [single.drawn()], [(seed, 0)], 0)
 
     def __reduce__(self) -> Any:
         return EncodedImage, (self._source, self.transform, self.return_parameters)

@@ -178,11 +178,11 @@ class LMDBDataset(Pictures, called="LMDB files"):
         except ValueError as error:
             if self.cache is None or self._object is None:
                 raise
-            said = str(error).replace(self.cache.path(self._object), self.path)
+            text = str(error).replace(self.cache.path(self._object), self.path)
             if not isinstance(error, DamagedError):
-                raise ValueError(said) from None
+                raise ValueError(text) from None
             self.cache.forget(self._object)
-            raise DamagedError(said) from None
+            raise DamagedError(text) from None
 
     def record(self, index: int) -> Record:
         """Returns the label, picture, name and seek index of a sample. Picture and index are views of

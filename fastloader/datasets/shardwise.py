@@ -258,8 +258,8 @@ class ShardwiseSampler(DistributedSampler[int]):
     def _indices(self, running: tuple[int, list[list[int]]]) -> Iterator[int]:
         order, groups = self._ordered(running[0])
         left = self._left(len(order), running[1])
-        mine = left[self._places(len(left), self.num_replicas, self.rank)]
-        order, groups = order[mine], groups[mine]
+        places = left[self._places(len(left), self.num_replicas, self.rank)]
+        order, groups = order[places], groups[places]
         runs = np.split(order, np.flatnonzero(np.diff(groups)) + 1)
         needed = [set(np.unique(self._shard_of[run]).tolist()) for run in runs]
         self._keep_behind(None)
@@ -345,8 +345,8 @@ def shards_of(dataset: Any) -> tuple[Any, list[Shard]]:
     if kind is ConcatDataset:
         numbers, shards = [np.empty(0, np.int64)], []
         for each in dataset.datasets:
-            its, more = shards_of(each)
-            numbers.append(its + len(shards))
+            own_numbers, more = shards_of(each)
+            numbers.append(own_numbers + len(shards))
             shards.extend(more)
         return np.concatenate(numbers), shards
     raise TypeError(
@@ -358,10 +358,10 @@ def shards_of(dataset: Any) -> tuple[Any, list[Shard]]:
 def _ranks(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     initialised = distributed.is_available() and distributed.is_initialized()
     if (num_replicas is None or rank is None) and not initialised:
-        said = os.environ.get("WORLD_SIZE", "")
-        if said.isdecimal() and int(said) > 1:
+        world_size = os.environ.get("WORLD_SIZE", "")
+        if world_size.isdecimal() and int(world_size) > 1:
             raise ValueError(
-                f"WORLD_SIZE is {said}, but torch.distributed is not initialised: call "
+                f"WORLD_SIZE is {world_size}, but torch.distributed is not initialised: call "
                 "init_process_group() first, or give num_replicas and rank"
             )
     world = num_replicas or (distributed.get_world_size() if initialised else 1)

@@ -225,10 +225,10 @@ class TarImages(Pictures, called="tar shards"):
 
     def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
         """Reads the contents of these samples' further files."""
-        asked = [(index, extension) for index in indices for extension in self.columns]
-        contents = read_files([self._file(index, extension) for index, extension in asked])
+        files = [(index, extension) for index in indices for extension in self.columns]
+        contents = read_files([self._file(index, extension) for index, extension in files])
         values = []
-        for (index, extension), content in zip(asked, contents, strict=True):
+        for (index, extension), content in zip(files, contents, strict=True):
             try:
                 values.append(content_of(content, extension))
             except (ValueError, RecursionError) as error:

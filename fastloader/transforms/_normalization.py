@@ -44,13 +44,13 @@ class Normalization:
 
     def same_values(self, other: Normalization) -> bool:
         """Returns whether both make the same floats of a picture, apart from dtype and memory format."""
-        mine, others = len(self.mean or (0.0,)), len(other.mean or (0.0,))
-        channels = max(mine, others)
-        if not {mine, others} <= {1, channels}:
+        own, others = len(self.mean or (0.0,)), len(other.mean or (0.0,))
+        channels = max(own, others)
+        if not {own, others} <= {1, channels}:
             return False
         return all(
             bool(np.all(np.asarray(one) == np.asarray(another)))
-            for one, another in zip(self.constants(mine), other.constants(others), strict=True)
+            for one, another in zip(self.constants(own), other.constants(others), strict=True)
         )
 
     @property

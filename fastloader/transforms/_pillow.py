@@ -271,8 +271,8 @@ def name_picture(error: BaseException, name: str, shown: str = "") -> None:
     error.__dict__[_NAMED] = True
     first = error.args[0] if error.args and isinstance(error.args[0], str) else None
     text = str(error) if first is None or isinstance(error, OSError | UnicodeError) else first
-    said = text.replace(shown, name) if shown else text
-    if said == text and (name in text or repr(name)[1:-1] in text):
+    message = text.replace(shown, name) if shown else text
+    if message == text and (name in text or repr(name)[1:-1] in text):
         return
     if isinstance(error, OSError) and error.errno is not None:
         if error.filename is None:
@@ -280,11 +280,11 @@ def name_picture(error: BaseException, name: str, shown: str = "") -> None:
     elif isinstance(error, UnicodeError) and hasattr(error, "reason"):
         error.reason = f"{error.reason}: {name}"
     else:
-        if said == text:
-            said = f"{name}: {text}" if text else name
-        error.args = (said, *error.args[1:])
+        if message == text:
+            message = f"{name}: {text}" if text else name
+        error.args = (message, *error.args[1:])
         if isinstance(error, SyntaxError):
-            error.msg = said
+            error.msg = message
 
 
 # ---- Pillow, imported where it is needed.

@@ -207,8 +207,8 @@ def _check_delivery(
     delivery = loader._runtime.delivery
     made = delivery.normalization
     assert made is not None
-    asked = delivery.spec.asked
-    own: tuple[Any, ...] = ("cpu" if asked is None else asked, made.mean, made.std, made.dtype)
+    target = delivery.spec.asked
+    own: tuple[Any, ...] = ("cpu" if target is None else target, made.mean, made.std, made.dtype)
     if own[0] != device:  # perhaps two names of the same device
         own = (devices.resolve_device(own[0]), *own[1:])
         device = devices.resolve_device(device) or torch.device("cpu")
@@ -375,18 +375,18 @@ class _Forever:
         """Gives the batches of an epoch, and notes how they are drawn, or draws them again as was noted.
         Drawing again leaves the global generator as it is, because it is the user's."""
         owners = (self._sampler, self.sampler)
-        its = generators.distinct(*[getattr(each, "generator", None) for each in owners])
-        before = generators.states_of(its)
+        sources = generators.distinct(*[getattr(each, "generator", None) for each in owners])
+        before = generators.states_of(sources)
         known = self._begun.get(epoch)
         if known is not None:
-            generators.put_back(its, generators.decoded(known))
+            generators.put_back(sources, generators.decoded(known))
         batches = iter(self.sampler)
         first = [*itertools.islice(batches, 1)]  # with which torch's samplers draw
         if known is None:
-            states = generators.changed(before, generators.states_of(its))
+            states = generators.changed(before, generators.states_of(sources))
             self._begun[epoch] = self._texts.of_states(states)
         else:
-            generators.put_back(its[:1], before[:1])
+            generators.put_back(sources[:1], before[:1])
         return itertools.chain(first, batches)
 
     def begun_since(self, epoch: int) -> dict[str, Any]:

@@ -206,8 +206,8 @@ class Environment(WatchedFile):
 
     def entries(self) -> int:
         """How many entries the file says it has, but no more than it has room for."""
-        said = self._environment.stat()["entries"]
-        return int(min(said, os.fstat(self._descriptor).st_size // 8))
+        claimed = self._environment.stat()["entries"]
+        return int(min(claimed, os.fstat(self._descriptor).st_size // 8))
 
     def get(self, key: bytes) -> memoryview | None:
         """The value of a key without a copy; None if it is missing. Raises DamagedError if the file has

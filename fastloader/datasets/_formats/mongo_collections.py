@@ -131,10 +131,10 @@ class Connection:
 
     def _error(self, error: BaseException, what: str = "") -> Error:
         """The driver's exception without the password, which it may have in its text or its chain."""
-        said = hidden(str(error), self.uri).partition(" (configured timeouts")[0]
+        text = hidden(str(error), self.uri).partition(" (configured timeouts")[0]
         return Error(
             f"MongoDB at {servers_of(self.uri)}, database {self.database}: {what}"
-            f"{type(error).__name__}: {said[:500]}"
+            f"{type(error).__name__}: {text[:500]}"
         )
 
 
@@ -159,9 +159,9 @@ def _client(uri: str, timeout: float) -> Any:
         "sockettimeoutms": milliseconds,
         "retryreads": False,  # by `Connection.call`, which counts
     }
-    said = uri.partition("?")[2].lower()
+    query = uri.partition("?")[2].lower()
     for name in list(options):
-        if f"{name}=" in said:
+        if f"{name}=" in query:
             del options[name]
     return mongo_module().MongoClient(uri, connect=False, **options)
 

@@ -95,12 +95,12 @@ class Footer:
             raise DamagedParquet(f"its footer would have {size} bytes")
         self._end = end - size
         with _damage():
-            said = CompactReader(data, self._end, end).struct(_WANTED)
-            self._groups = [(group[_GROUP_ROWS], group[_COLUMNS]) for group in said[_GROUPS]]
+            fields = CompactReader(data, self._end, end).struct(_WANTED)
+            self._groups = [(group[_GROUP_ROWS], group[_COLUMNS]) for group in fields[_GROUPS]]
             rows = sum(rows for rows, _ in self._groups)
             # What is read of a file takes memory in its rows, of which a footer may claim any number.
-            if rows != said[_FOOTER_ROWS] or rows > len(data):
-                raise ValueError(f"{said[_FOOTER_ROWS]} rows, in {len(data)} bytes")
+            if rows != fields[_FOOTER_ROWS] or rows > len(data):
+                raise ValueError(f"{fields[_FOOTER_ROWS]} rows, in {len(data)} bytes")
             # It takes time in the bytes of its row groups, which may all be named to be the same ones.
             sizes = [
                 chunk.get(_COLUMN, {}).get(_SIZE, 0) for _, each in self._groups for chunk in each
@@ -187,8 +187,8 @@ def kept_places(
 def _whose(data: Any, status: os.stat_result, column: str) -> Any:
     """Bytes that differ for another file or column."""
     footer = int.from_bytes(data[-8:-4], "little")
-    said = f"{VERSION} {status.st_size} {status.st_mtime_ns} {column}".encode()
-    digest = hashlib.sha256(said + b"\0" + data[-8 - min(footer, len(data) - 8) :]).digest()
+    identity = f"{VERSION} {status.st_size} {status.st_mtime_ns} {column}".encode()
+    digest = hashlib.sha256(identity + b"\0" + data[-8 - min(footer, len(data) - 8) :]).digest()
     return np.frombuffer(digest, np.uint8)
 
 

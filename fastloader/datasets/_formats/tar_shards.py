@@ -57,8 +57,8 @@ def own_name(read: Callable[[int, int], bytes], offset: int, key: str, ending: s
     lower case. ``read`` gives (offset, size) of the tar, and what it raises is left to the caller."""
     name = f"{key}.{ending}"
     header = read(offset - tarfile.BLOCKSIZE, tarfile.BLOCKSIZE)
-    its, prefix = (os.fsdecode(each.split(b"\0")[0]) for each in (header[:100], header[345:500]))
-    for found in (its, f"{prefix}/{its}"):
+    member, prefix = (os.fsdecode(each.split(b"\0")[0]) for each in (header[:100], header[345:500]))
+    for found in (member, f"{prefix}/{member}"):
         if found.startswith(f"{key}.") and found.lower() == name.lower():
             return found
     # A long name stands in blocks of its own in front of the header, maybe among other records.
@@ -197,8 +197,8 @@ def _fits(samples: list[Sample], data: Any) -> bool:
             return False
     last = max(places)
     for offset, size in (min(places), last):
-        said = bytes(data[offset - _BLOCK + 124 : offset - _BLOCK + 136]).strip(b" \0")
-        if said != b"%011o" % size and said.lstrip(b"0") != b"%o" % size:
+        digits = bytes(data[offset - _BLOCK + 124 : offset - _BLOCK + 136]).strip(b" \0")
+        if digits != b"%011o" % size and digits.lstrip(b"0") != b"%o" % size:
             return False
     end = last[0] + -(-last[1] // _BLOCK) * _BLOCK
     return bytes(data[end : end + _BLOCK]) == bytes(_BLOCK)
@@ -259,14 +259,14 @@ def make_index(data: Any, path: str, modified: int) -> TarIndex:
     samples = read_idx(data, path, modified)
     if samples is None:
         samples = list(samples_of(members_of(data, path), path))
-    extensions = sorted({each for sample in samples for each in sample.files})
-    column = {each: number for number, each in enumerate(extensions)}
+    extensions = sorted({suffix for sample in samples for suffix in sample.files})
+    column = {suffix: number for number, suffix in enumerate(extensions)}
     places = np.zeros((2, len(samples), len(extensions)), np.uint64)
     labels = np.full(len(samples), NO_LABEL, np.int64)
     keys = [os.fsencode(sample.key) for sample in samples]
     for number, sample in enumerate(samples):
-        for each, place in sample.files.items():
-            places[:, number, column[each]] = place
+        for suffix, place in sample.files.items():
+            places[:, number, column[suffix]] = place
         if LABEL in sample.files:
             labels[number] = _label(data, *sample.files[LABEL])
     ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
@@ -367,8 +367,8 @@ def _load(file_or_path: Any, whose: list[Any]) -> tuple[TarIndex, bytes] | None:
         return None
     if kept["whose"].dtype != np.int64 or kept["whose"].shape != (len(whose),):
         return None
-    said = kept["whose"].tolist()
-    if any(its is not None and its != one for its, one in zip(whose, said, strict=True)):
+    saved = kept["whose"].tolist()
+    if any(now is not None and now != one for now, one in zip(whose, saved, strict=True)):
         return None
     names = os.fsdecode(kept["extensions"].tobytes())
     index = TarIndex(
@@ -376,7 +376,7 @@ def _load(file_or_path: Any, whose: list[Any]) -> tuple[TarIndex, bytes] | None:
         kept["keys"].tobytes(),
         *(kept[name] for name in ("ends", "offsets", "sizes", "labels")),
     )
-    return (index, kept["fingerprint"].tobytes()) if _is_sound(index, said[1]) else None
+    return (index, kept["fingerprint"].tobytes()) if _is_sound(index, saved[1]) else None
 
 
 def _is_sound(index: TarIndex, size: int) -> bool:

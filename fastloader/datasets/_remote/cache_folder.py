@@ -406,7 +406,7 @@ class CacheFolder:
                 unused.reverse()
                 if in_use + size > self.most:
                     return False, 0, in_use
-            possible = _free(self.folder) + sum(each for _path, each in unused)
+            possible = _free(self.folder) + sum(freed for _path, freed in unused)
             if full and (possible < size or not unused):  # a quota is not in what is free
                 raise OSError(
                     errno.ENOSPC,
@@ -416,9 +416,9 @@ class CacheFolder:
                 )
             if not unused:  # others have begun to use some, or they are not this user's to remove
                 return False, removed, total
-            path, each = unused.pop()
+            path, freed = unused.pop()
             if remove_unused(path):
-                total -= each
+                total -= freed
                 removed += 1
 
     def trim(self) -> int:

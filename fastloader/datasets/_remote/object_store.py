@@ -293,8 +293,8 @@ def _is_any(error: Exception, module: str, *names: str) -> bool:
 def explained(url: str, error: Exception, what: str = "") -> Error:
     """The library's exception without what it may have of signatures and keys in its text or its
     chain."""
-    said, _, details = str(error).partition("Debug source")
-    said = " ".join(re.sub(r"\?\S+", "?...", said).split())[:500]
+    text, _, details = str(error).partition("Debug source")
+    text = " ".join(re.sub(r"\?\S+", "?...", text).split())[:500]
     messages = re.findall(r'message: "([^"]*)"', details)
     if "InvalidCertificate" in details:
         messages = ["the server's certificate is not trusted"]
@@ -307,7 +307,7 @@ def explained(url: str, error: Exception, what: str = "") -> Error:
     # Some web servers answer with a page that says that there is no such file.
     refused |= "MissingContentLength" in details
     kind = Refused if refused else Error
-    return kind(f"{url}: {what}{type(error).__name__}: {said}{why}")
+    return kind(f"{url}: {what}{type(error).__name__}: {text}{why}")
 
 
 # ---- A list of objects, which goes on where a page of it failed.
@@ -338,11 +338,11 @@ class Listing:
         except BaseException:
             self._pages = None
             raise
-        for each in page or ():
-            self._ascending &= self._last is None or self._last < each.path
-            self._last = each.path
-            if self._wanted(each):
-                self.found.append(each)
+        for entry in page or ():
+            self._ascending &= self._last is None or self._last < entry.path
+            self._last = entry.path
+            if self._wanted(entry):
+                self.found.append(entry)
         return page is not None
 
 

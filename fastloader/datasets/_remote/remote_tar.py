@@ -322,10 +322,10 @@ def read_files(wanted: Sequence[tuple[Shard, int, int]]) -> list[bytes]:
     # Of this call: a thread that a worker thread starts keeps what that works for, such as the dataset.
     with ThreadPoolExecutor(TOGETHER, "fastloader-remote") as pool:
         reading = [
-            (its, wanted[its[0]][0].begin_read([wanted[number][1:] for number in its], pool))
-            for its in by_shard.values()
+            (group, wanted[group[0]][0].begin_read([wanted[number][1:] for number in group], pool))
+            for group in by_shard.values()
         ]
-        for its, finish in reading:
-            for number, content in zip(its, finish(), strict=True):
+        for group, finish in reading:
+            for number, content in zip(group, finish(), strict=True):
                 found[number] = content
     return found

@@ -155,11 +155,11 @@ def check_on_grey(step: Any, ours: RecipeTransform) -> None:
     if type(ours) is AugMix:
         raise NotNative(f"{shown(step)} stands on pictures of one channel")
     if isinstance(ours, _HOLDERS):
-        for each, counterpart in zip(getattr(step, "transforms", ()), ours.transforms, strict=True):
+        for held, counterpart in zip(getattr(step, "transforms", ()), ours.transforms, strict=True):
             if isinstance(counterpart, Grayscale):
-                raise NotNative(f"{shown(step)} holds {shown(each)}; on its own that is native")
+                raise NotNative(f"{shown(step)} holds {shown(held)}; on its own that is native")
             assert isinstance(counterpart, RecipeTransform)
-            check_on_grey(each, counterpart)
+            check_on_grey(held, counterpart)
     elif not is_ours(step):
         _check_fill(step)
 

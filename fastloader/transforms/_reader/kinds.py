@@ -72,10 +72,8 @@ def is_read(value: Any) -> bool:
 def own_classes(step: Any) -> list[type]:
     """Lists the classes of a step that are not those of the known class that it derives from."""
     known = known_class(step)
-    theirs = () if known is None else known.__mro__
-    return (
-        [] if known is type(step) else [each for each in type(step).__mro__ if each not in theirs]
-    )
+    bases = () if known is None else known.__mro__
+    return [] if known is type(step) else [each for each in type(step).__mro__ if each not in bases]
 
 
 def home_of(step: Any) -> tuple[str, str]:
