@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from fastloader._core.delivery.path import DeliverySpec
-from fastloader._core.machine.identity import is_a, said
+from fastloader._core.machine.identity import is_a, true_name
 from fastloader._core.machine.limits import own_threads
 from fastloader._core.machine.messages import users_level, warn_deprecated
 from fastloader._core.machine.torch_datasets import kind_of
@@ -366,7 +366,7 @@ def _is_free(loader: Loader, name: str) -> bool:
     """Returns whether an attribute of this name may be the subclass's own: a loader that delivers
     nothing is a plain DataLoader. It may not where frameworks, which make the loader again of its
     attributes, would take it for the argument of FastLoader's constructor."""
-    own = not said(type(loader).__init__).startswith("fastloader.")
+    own = not true_name(type(loader).__init__).startswith("fastloader.")
     return own and loader._runtime.delivers_as_made and name in _OF_DELIVERY
 
 

@@ -94,7 +94,7 @@ class Runtime:
         self.fallback: Fallback
         self.sources, self.fallback = make_sources(delivery.statistics, policy)
         self._headspace: Measured | None = None
-        self._said = ""  # the reason for the Python path that was logged last
+        self._logged_reason = ""  # the reason for the Python path that was logged last
 
     @property
     def _every_source(self) -> Sequence[Source]:
@@ -270,8 +270,8 @@ class Runtime:
 
     def _say(self, loader: Loader, reason: str) -> None:
         """Logs and warns why Python makes the batches: once, not at every epoch."""
-        if reason != self._said:
-            self._said = reason
+        if reason != self._logged_reason:
+            self._logged_reason = reason
             _log.info("fastloader: Python path: %s", reason)
             if loader.native and extension.load() is not None:
                 why = python_path.obstacles(loader, reason)
@@ -313,7 +313,7 @@ class Runtime:
         return {
             "options": self._options,
             "augmentation": copy.copy(self.delivery.augmentation),  # which counts epochs
-            "said": self._said,
+            "said": self._logged_reason,
             "auto_workers": self.auto_workers,
             "sharding": copy.copy(self.sharding),  # the decision is about one loader's sampler
             "carried": self._carried if self._position is None else self._to_carry(self._position),
@@ -331,7 +331,7 @@ class Runtime:
         taken = attributes["_runtime"]
         runtime = cls(loader, taken["options"])
         runtime.delivery.augment(taken["augmentation"])
-        runtime._said, runtime.sharding = taken["said"], taken["sharding"]
+        runtime._logged_reason, runtime.sharding = taken["said"], taken["sharding"]
         runtime._carried, runtime.auto_workers = taken["carried"], taken["auto_workers"]
         distributed.give_own_share(attributes)
         return runtime

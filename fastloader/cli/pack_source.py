@@ -64,17 +64,19 @@ class ArraySource:
         found = _arrays(sample, index)
         wanted = self.folder.arrays
         if isinstance(sample, tuple | list) == self.folder.single or len(found) != len(wanted):
-            raise SourceError(f"sample {index} is {_said(found)}, and sample 0 is {_said(wanted)}")
+            raise SourceError(
+                f"sample {index} is {_shapes(found)}, and sample 0 is {_shapes(wanted)}"
+            )
         for number, (array, packed) in enumerate(zip(found, wanted, strict=True)):
             if array.dtype.str != packed.dtype or array.shape != packed.shape:
                 raise SourceError(
-                    f"sample {index}: array {number} is {_said([array])}, and that of sample 0 is "
-                    f"{_said([packed])}: arrays of one dtype and shape can be packed"
+                    f"sample {index}: array {number} is {_shapes([array])}, and that of sample 0 is "
+                    f"{_shapes([packed])}: arrays of one dtype and shape can be packed"
                 )
         return [array.tobytes() for array in found]
 
     def __str__(self) -> str:
-        return _said(self.folder.arrays)
+        return _shapes(self.folder.arrays)
 
 
 def holds_arrays(sample: Any) -> bool:
@@ -120,7 +122,7 @@ def _array(value: Any, where: str) -> Any:
     return array
 
 
-def _said(arrays: Any) -> str:
+def _shapes(arrays: Any) -> str:
     return ", ".join(f"{np.dtype(each.dtype)} {tuple(each.shape)}" for each in arrays)
 
 
@@ -434,10 +436,10 @@ class Encoding:
         module = image_module()
         if isinstance(image, bytes):
             if self.max_side is None and self.quality is None:
-                return self._kept(image)
+                return self._sequential(image)
             with opened(io.BytesIO(image)) as encoded:
                 if self.quality is None and max(encoded.size) <= (self.max_side or 0):
-                    return self._kept(image)
+                    return self._sequential(image)
                 picture = encoded.convert("RGB")
         else:
             picture = image
@@ -452,7 +454,7 @@ class Encoding:
             picture.convert("RGB").save(out, "JPEG", quality=self.quality or 90)
         return out.getvalue()
 
-    def _kept(self, file: bytes) -> bytes:
+    def _sequential(self, file: bytes) -> bytes:
         if self.recode is None:
             return file
         sequential = extension.native.jpeg_as_sequential(file)

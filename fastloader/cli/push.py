@@ -81,7 +81,9 @@ def _push(collection: Any, pictures: ImageFolder, names: list[str], fields: Fiel
     with progress("pushing", len(names)) as line:
         for begin in range(0, len(names), _TOGETHER):
             some = range(begin, min(begin + _TOGETHER, len(names)))
-            found = _found(collection, pictures, {names[index]: index for index in some}, fields)
+            found = _names_there(
+                collection, pictures, {names[index]: index for index in some}, fields
+            )
             there += len(found)
             missing = [index for index in some if names[index] not in found]
             for documents in _documents(pictures, names, missing, fields):
@@ -90,7 +92,7 @@ def _push(collection: Any, pictures: ImageFolder, names: list[str], fields: Fiel
     return there
 
 
-def _found(
+def _names_there(
     collection: Any, pictures: ImageFolder, wanted: dict[str, int], fields: Fields
 ) -> set[str]:
     """The names that are there. Their documents are read, because another folder may have files of the

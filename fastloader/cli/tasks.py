@@ -67,16 +67,18 @@ def on_ray(
         for run in runs:
             flying.append(task.remote([begun], begun.hex(), run))
             if len(flying) >= most:
-                yield from _taken(ray, flying, failure)
+                yield from _take_results(ray, flying, failure)
         while flying:
-            yield from _taken(ray, flying, failure)
+            yield from _take_results(ray, flying, failure)
     finally:
         for reference in flying:
             with contextlib.suppress(Exception):
                 ray.cancel(reference)
 
 
-def _taken(ray: Any, flying: collections.deque[Any], failure: type[Exception]) -> Iterator[Any]:
+def _take_results(
+    ray: Any, flying: collections.deque[Any], failure: type[Exception]
+) -> Iterator[Any]:
     # It stays in the queue while it is waited for, so that Ctrl-C cancels it, too.
     made, problem = ray.get(flying[0])
     flying.popleft()

@@ -22,15 +22,15 @@ from fastloader._core.machine.messages import Progress, progress
 from fastloader._core.options import FIXED, native_form
 from fastloader._core.sources.recognize import first_part, holds_images, recognize_images, refusals
 from fastloader.cli.tune_change import (
+    Change,
     Target,
     TuneError,
-    Wanted,
     changed_source,
     check_call,
     diff_of,
+    errors_explained,
     look_up,
     own_arguments,
-    told,
 )
 from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
@@ -81,7 +81,7 @@ def measure(
     taken = samples = 0
     while not first or (seconds is not None and ended - first < seconds):
         before = taken
-        with told(called):
+        with errors_explained(called):
             for batch in loader:
                 arrived = time.perf_counter()
                 count = samples_of(batch, loader)
@@ -285,7 +285,7 @@ class Step:
 
     def __call__(self, batch: Any) -> None:
         if self.function is not None:
-            with told(self.text):
+            with errors_explained(self.text):
                 self.function(batch)
 
     @property
@@ -312,7 +312,7 @@ class Step:
 # ---- The change to the user's file, tried before it is proposed.
 
 
-def check_change(target: Target, wanted: Wanted) -> None:
+def check_change(target: Target, change: Change) -> None:
     """Makes the loader by the changed function, with the names of the module that it stands in. Nothing
     is written. Of a loader that no function makes, the file is read.
 
@@ -320,7 +320,7 @@ def check_change(target: Target, wanted: Wanted) -> None:
         TuneError: for what the changed function raises, such as an attribute that a DataLoader lets one
             set and FastLoader does not.
     """
-    source = changed_source(target.file, target.lines, wanted)
+    source = changed_source(target.file, target.lines, change)
     if source is None:
         return
     tree = ast.parse(source)
@@ -347,7 +347,7 @@ def check_change(target: Target, wanted: Wanted) -> None:
     ]
     names = dict(names)
     code = compile(ast.Module([*ours, *named], []), str(target.file), "exec")
-    with told(f"{target.text} with the change"):
+    with errors_explained(f"{target.text} with the change"):
         exec(code, names)
         names[function.__name__]()
 
@@ -410,7 +410,7 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     arguments = {"device": '"auto"'}
     plain_rate, our_rate = Rate(), Rate()
     try:
-        with told(f"FastLoader with the arguments of {target.text}"):
+        with errors_explained(f"FastLoader with the arguments of {target.text}"):
             ours = rebuilt(plain, device="auto")
             native = Native.of(ours)
             if native.chain is not None and plain.num_workers == 0:
@@ -452,7 +452,7 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     if home:
         assert native.chain is not None and native.chain.mean and native.chain.std
         normalization = native.chain.mean, native.chain.std
-    wanted = Wanted(arguments, normalization, home)
+    wanted = Change(arguments, normalization, home)
     try:
         check_change(target, wanted)
     except TuneError as error:

@@ -27,7 +27,7 @@ _PLAIN, _OURS = "DataLoader", "FastLoader"
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class Change:
     """``arguments``: what FastLoader is to get besides DataLoader's, by name, as source text.
     ``normalization``: mean and std, if the transform's ToTensor and Normalize can go; None if not.
     ``home``: the package of these two."""
@@ -44,12 +44,12 @@ class Edit:
     text: str
 
 
-def diff_of(file: str | None, lines: tuple[int, int], wanted: Wanted) -> str:
+def diff_of(file: str | None, lines: tuple[int, int], change: Change) -> str:
     """A unified diff, which ``patch`` applies, or else one that shows what to write. ``lines``: the
     first and the last line where the loader is made; (1, 0) for all of the file."""
-    source, changed = _read(file), changed_source(file, lines, wanted)
+    source, changed = _read(file), changed_source(file, lines, change)
     if file is None or source is None or changed is None:
-        return _shown_only(wanted)
+        return _shown_only(change)
     path = os.path.relpath(file)
     name = file if path.startswith("..") else path
     return "".join(
@@ -62,13 +62,13 @@ def diff_of(file: str | None, lines: tuple[int, int], wanted: Wanted) -> str:
     )
 
 
-def changed_source(file: str | None, lines: tuple[int, int], wanted: Wanted) -> bytes | None:
+def changed_source(file: str | None, lines: tuple[int, int], change: Change) -> bytes | None:
     """The file with the change; None if there is none to write."""
     source = _read(file)
     if source is None:
         return None
     try:
-        return _changed(source, lines, wanted)
+        return _changed(source, lines, change)
     except SyntaxError:
         return None
 
@@ -91,25 +91,25 @@ def _read(file: str | None) -> bytes | None:
     return source if source.endswith(b"\n") else None
 
 
-def _shown_only(wanted: Wanted) -> str:
-    arguments = {**wanted.arguments, **_mean_and_std(wanted)}
+def _shown_only(change: Change) -> str:
+    arguments = {**change.arguments, **_mean_and_std(change)}
     more = "".join(f", {name}={text}" for name, text in arguments.items())
     shown = [f"-loader = {_PLAIN}(dataset, ...)", f"+loader = {_OURS}(dataset, ...{more})"]
-    if wanted.normalization is not None:
+    if change.normalization is not None:
         shown = ["-    ToTensor(), Normalize(mean, std)", "+    PILToTensor()", *shown]
     return "\n".join(["+from fastloader import FastLoader", *shown, ""])
 
 
-def _mean_and_std(wanted: Wanted) -> dict[str, str]:
-    if wanted.normalization is None:
+def _mean_and_std(change: Change) -> dict[str, str]:
+    if change.normalization is None:
         return {}
     return {
         name: f"({', '.join(repr(float(each)) for each in values)})"
-        for name, values in zip(("mean", "std"), wanted.normalization, strict=True)
+        for name, values in zip(("mean", "std"), change.normalization, strict=True)
     }
 
 
-def _changed(source: bytes, lines: tuple[int, int], wanted: Wanted) -> bytes | None:
+def _changed(source: bytes, lines: tuple[int, int], change: Change) -> bytes | None:
     """The source with the change; None if it is not clear where that goes."""
     tree = ast.parse(source)
     offsets = [0]
@@ -129,20 +129,20 @@ def _changed(source: bytes, lines: tuple[int, int], wanted: Wanted) -> bytes | N
     if len(calls) != 1 or not isinstance(calls[0], ast.Call):
         return None
     call = calls[0]
-    if "num_workers" in wanted.arguments and _may_have_workers(call):
+    if "num_workers" in change.arguments and _may_have_workers(call):
         return None
     edits = [Edit(*span(call.func), _OURS)]
-    arguments = dict(wanted.arguments)
+    arguments = dict(change.arguments)
     # Elsewhere another dataset may use the same transform.
-    own = _makings(call, inside, tree) if wanted.normalization is not None and lines[1] else []
+    own = _makings(call, inside, tree) if change.normalization is not None and lines[1] else []
     pairs = list(_conversions(own))
     bare = ""
     if len(pairs) == 1:
         first, last = pairs[0]
         prefix = ast.unparse(first.func).rpartition("ToTensor")[0]
-        bare = "" if prefix else f"from {wanted.home} import PILToTensor\n"
+        bare = "" if prefix else f"from {change.home} import PILToTensor\n"
         edits.append(Edit(span(first)[0], span(last)[1], f"{prefix}PILToTensor()"))
-        arguments.update(_mean_and_std(wanted))
+        arguments.update(_mean_and_std(change))
     given = {each.arg: each.value for each in call.keywords}
     for name in [name for name in arguments if name in given]:
         edits.append(Edit(*span(given[name]), arguments.pop(name)))
@@ -299,7 +299,7 @@ class Target:
         check_call(text, found, (), advice)
 
         def make() -> Any:
-            with told(text):
+            with errors_explained(text):
                 made = found()
             if not _is_loader(made):
                 raise TuneError(
@@ -342,7 +342,7 @@ def _module(where: str) -> ModuleType:
     if not where.endswith(".py"):
         sys.path.insert(0, os.getcwd())  # as `python -m` does
         missing = f"there is no module {where}, seen from {os.getcwd()}"
-        with told(where, missing):
+        with errors_explained(where, missing):
             return importlib.import_module(where)
     path = os.path.abspath(where)
     if not os.path.isfile(path):
@@ -353,7 +353,7 @@ def _module(where: str) -> ModuleType:
     there = getattr(sys.modules.get(name), "__file__", None)
     if there is not None and os.path.samefile(there, path):  # the step's is the loader's
         return sys.modules[name]
-    with told(where):
+    with errors_explained(where):
         found = importlib.util.find_spec(name) if name.isidentifier() else None
         if found is not None and found.origin and os.path.samefile(found.origin, path):
             return importlib.import_module(name)
@@ -404,7 +404,7 @@ def own_arguments(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told(what: str, missing: str | None = None) -> Iterator[None]:
+def errors_explained(what: str, missing: str | None = None) -> Iterator[None]:
     """Makes a TuneError of what the user's code raises. It names the line of that code.
 
     ``missing``: what to say if the module of that name is not there."""
@@ -416,12 +416,12 @@ def told(what: str, missing: str | None = None) -> Iterator[None]:
         names = {".".join(what.split(".")[:n]) for n in range(1, what.count(".") + 2)}
         if missing is not None and error.name in names:
             raise TuneError(missing) from None
-        raise TuneError(_said(what, error)) from None
+        raise TuneError(_raised_text(what, error)) from None
     except (Exception, SystemExit) as error:
-        raise TuneError(_said(what, error)) from None
+        raise TuneError(_raised_text(what, error)) from None
 
 
-def _said(what: str, error: BaseException) -> str:
+def _raised_text(what: str, error: BaseException) -> str:
     """What was raised and in which line: the last one that is of no package."""
     message = str(error)
     frames = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
@@ -433,10 +433,10 @@ def _said(what: str, error: BaseException) -> str:
     text = f"{what} raised {type(error).__name__}: {message}"
     if isinstance(error, SystemExit):
         text += " (put what runs a training behind `if __name__ == '__main__':`)"
-    theirs = [
+    places = [
         f"\n  {file}, line {line}"
         for file, line in frames
         if not file.startswith((_PACKAGE, "<frozen", os.path.dirname(importlib.__path__[0])))
     ]
-    own = [each for each in theirs if "site-packages" not in each]
-    return text + "".join((own or theirs)[-1:])
+    own = [each for each in places if "site-packages" not in each]
+    return text + "".join((own or places)[-1:])

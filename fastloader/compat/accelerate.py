@@ -382,7 +382,7 @@ def prepare(
             loader has no batches to deal out.
     """
     if isinstance(loader, PreparedLoader):
-        return _kept(loader, accelerator)
+        return _register(loader, accelerator)
     if not isinstance(loader, FastLoader):
         raise TypeError(
             f"prepare takes a FastLoader, got {type(loader).__name__}: give anything else to "
@@ -420,7 +420,7 @@ def prepare(
     keeps_state = config.use_stateful_dataloader
     prepared = adopt(decided, loader, accelerator, keeps_state=keeps_state)
     prepared.use_stateful_dataloader = keeps_state  # save_state asks for it
-    return _kept(prepared, accelerator)
+    return _register(prepared, accelerator)
 
 
 def adopt(
@@ -509,7 +509,7 @@ def _refuse_second_sharding(loader: FastLoader[Any]) -> None:
         )
 
 
-def _kept(prepared: Any, accelerator: Accelerator) -> Any:
+def _register(prepared: Any, accelerator: Accelerator) -> Any:
     if not any(each is prepared for each in accelerator._dataloaders):
         accelerator._dataloaders.append(prepared)
     return prepared

@@ -276,8 +276,8 @@ def _unknown(source: Any) -> TypeError:
 # ---- What a transform makes of an encoded picture.
 
 
-class Wanted:
-    """A transform as it was read.
+class ReadTransform:
+    """A transform that was read.
 
     Attributes: ``chain``, what is done without Python; ``rest``, the steps behind it; ``whole``, whether
     every picture comes out as a tensor of one shape, with nothing left for Python to do; ``why``, in
@@ -296,7 +296,7 @@ class Wanted:
         return pickle.dumps(self.chain)
 
 
-def wanted(transform: Any) -> Wanted:
+def read_transform(transform: Any) -> ReadTransform:
     """Reads a transform. What was read last is kept for as long as the transform is made of the same,
     because reading one may take as long as decoding a picture."""
     stamp = list(_stamp(transform))
@@ -313,7 +313,7 @@ def wanted(transform: Any) -> Wanted:
 
 
 # The last few transforms: what each is made of, and what was read.
-_kept: list[tuple[list[Any], Wanted]] = []
+_kept: list[tuple[list[Any], ReadTransform]] = []
 _kept_lock = threading.Lock()  # guards _kept: worker threads read transforms, too
 _MOST_KEPT = 32
 _MOST_OBJECTS = 4096  # in a stamp
@@ -370,18 +370,20 @@ def _stamp(transform: Any) -> Iterator[Any]:
     yield object()  # there is more, which is not compared
 
 
-def _read(transform: Any) -> Wanted:
+def _read(transform: Any) -> ReadTransform:
     if transform is None:
-        return Wanted(Chain(tensor=True), [], "without a transform pictures keep their sizes")
+        return ReadTransform(
+            Chain(tensor=True), [], "without a transform pictures keep their sizes"
+        )
     try:
-        return Wanted(read_chain(transform, ours_ends_in_tensor=True), [])
+        return ReadTransform(read_chain(transform, ours_ends_in_tensor=True), [])
     except NotNative as refusal:
         why = str(refusal)
     try:
         beginning = read_beginning(transform, ours_ends_in_tensor=True)
     except NotNative:
-        return Wanted(Chain(), list(steps_of(transform)), why)
-    return Wanted(beginning.chain, beginning.rest, why)
+        return ReadTransform(Chain(), list(steps_of(transform)), why)
+    return ReadTransform(beginning.chain, beginning.rest, why)
 
 
 # ---- One encoded picture, made on the calling thread.
@@ -391,32 +393,37 @@ class Single:
     """A picture that is decoded and transformed without the loader's threads.
 
     Args:
-        wanted: what its transform makes of it.
+        transform: its transform, as it was read.
         seed, sample, number: what is drawn for it: the seed, its sample, and which picture of that it
     is."""
 
     def __init__(
-        self, source: PictureSource, wanted: Wanted, seed: int, sample: int = 0, number: int = 0
+        self,
+        source: PictureSource,
+        transform: ReadTransform,
+        seed: int,
+        sample: int = 0,
+        number: int = 0,
     ) -> None:
         self._source = source
-        self._wanted = wanted
+        self._transform = transform
         self._key = (seed, sample, number)
 
-    def made(self) -> Any:
+    def make(self) -> Any:
         """Makes what the transform gives.
 
         Raises:
             OSError: for a picture that Pillow cannot decode either.
         """
-        wanted = self._wanted
+        transform = self._transform
         picture: Any = self._picture()
-        if wanted.rest and wanted.chain.grey:
+        if transform.rest and transform.chain.grey:
             picture = picture.getchannel(0)
-        for step in wanted.rest:
+        for step in transform.rest:
             picture = step(picture)
-        if not (wanted.chain.tensor or wanted.whole):
+        if not (transform.chain.tensor or transform.whole):
             return picture
-        return finished(wanted.chain, _tensor(picture)[: wanted.chain.channels], self._key)
+        return finished(transform.chain, _tensor(picture)[: transform.chain.channels], self._key)
 
     def drawn(self) -> Mapping[str, Any]:
         """Draws for this picture, as the native module's ``ImageJob.draw`` gives it."""
@@ -433,10 +440,10 @@ class Single:
                     return job.make_picture(0, seed, sample, number)
             except (Error, ValueError):  # Pillow says what is wrong, or knows how
                 pass
-        return draw.made(job.chain, self._source.open_rgb(), seed, sample, number)
+        return draw.apply_chain(job.chain, self._source.open_rgb(), seed, sample, number)
 
     def _job(self) -> Job:
-        chain = self._wanted.chain
+        chain = self._transform.chain
         if extension.load() is None:
             return Job(chain, None)
         return Job.of_pictures(chain, self._source.opened())
@@ -529,18 +536,18 @@ class EncodedImage:
         Raises:
             OSError: for a file that cannot be read or decoded.
         """
-        made, rows = self._made()
+        made, rows = self._make()
         return made if rows is None else (made, {name: row[0] for name, row in rows.items()})
 
-    def _made(self) -> tuple[Any, dict[str, torch.Tensor] | None]:
+    def _make(self) -> tuple[Any, dict[str, torch.Tensor] | None]:
         """Makes what the transform gives; also returns the parameters in one row, if they are asked
         for."""
-        read = wanted(self.transform)
+        read = read_transform(self.transform)
         seed = 0
         if read.chain.random or read.chain.erasing is not None:
             seed = int(torch.randint(0, 2**63 - 1, (), device="cpu").item())
         single = Single(self._source, read, seed)
-        made = single.made()
+        made = single.make()
         if not self.return_parameters:
             return made, None
         return made, parameters([read.chain], [single.drawn()], [(seed, 0)], 0)
@@ -554,7 +561,7 @@ class EncodedImage:
 
 def collated(column: list[Any], collate_fn_map: Any) -> Any:
     """Makes a column of encoded pictures on this thread, and collates it."""
-    made = [each._made() for each in column]
+    made = [each._make() for each in column]
     pictures = collate([picture for picture, _row in made], collate_fn_map=collate_fn_map)
     rows = [row for _picture, row in made if row is not None]
     return [pictures, stacked(rows)] if rows else pictures

@@ -243,7 +243,7 @@ class ImageFolder(FileList, called="folders"):
         begun = time.monotonic()
         with progress(f"scanning {self.root}", None, "files", SILENT) as line:
 
-            def taken() -> Iterator[tuple[str, int]]:
+            def accepted() -> Iterator[tuple[str, int]]:
                 for name, number in numbers.items():
                     files = (
                         _files(os.path.join(self.root, name)) if self.cache is None else found[name]
@@ -253,7 +253,7 @@ class ImageFolder(FileList, called="folders"):
                             yield path, number
                         line.step()
 
-            self.samples = taken()
+            self.samples = accepted()
         seconds = time.monotonic() - begun
         _log.info("fastloader: %s: %d pictures, in %.2f s", self.root, len(self), seconds)
         counts = np.bincount(self.targets, minlength=len(numbers))

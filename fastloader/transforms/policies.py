@@ -236,7 +236,7 @@ class AutoAugment(RecipeTransform):
         interpolation: Any = "nearest",
         fill: Any = None,
     ) -> None:
-        self.policy = _own(policy)
+        self.policy = _our_policy(policy)
         self.interpolation = _arguments.warp_interpolation(interpolation)
         self.fill = _arguments.fill(fill)
 
@@ -258,7 +258,7 @@ def _tree(policy: AutoAugmentPolicy, look: Look, size: Size | None) -> Step:
     return choice(*[together(*map(step, pair)) for pair in POLICIES[policy]])
 
 
-def _own(policy: Any) -> AutoAugmentPolicy:
+def _our_policy(policy: Any) -> AutoAugmentPolicy:
     """Returns our member for torchvision's."""
     for each in AutoAugmentPolicy:
         if isinstance(policy, enum.Enum) and policy.value == each.value:

@@ -132,7 +132,7 @@ def _has_step(transform: Any) -> bool:
     # A user's class that derives from one of ours with another apply() does something else.
     return (
         isinstance(transform, RecipeTransform)
-        and identity.said(type(transform).apply).startswith("fastloader.")
+        and identity.true_name(type(transform).apply).startswith("fastloader.")
         and "apply" not in vars(transform)
     )
 

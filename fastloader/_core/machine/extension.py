@@ -124,7 +124,7 @@ def _likely_causes() -> list[str]:
     return causes
 
 
-def _found() -> str:
+def _describe_module() -> str:
     """Says in one line which native module was loaded, or why there is none."""
     module = load()
     if module is not None:
@@ -142,7 +142,7 @@ def load_or_warn() -> None:
     load()
     text = problem()
     if shown and not messages.is_worker():
-        messages.say(_found())
+        messages.say(_describe_module())
     if text:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     elif _loaded is not None:

@@ -141,7 +141,7 @@ def methods_change(module: str, kind: str, *names: str) -> str:
     whether they are its own or those of a class that it derives from; empty if that is nothing."""
     known = found(module, kind)
     if (getattr(known, "__module__", ""), getattr(known, "__qualname__", "")) != (module, kind):
-        return f"{module}.{kind} was replaced by {said(known)}"
+        return f"{module}.{kind} was replaced by {true_name(known)}"
     changes = (
         _replaced(owner, name, value)
         for name in names
@@ -157,7 +157,7 @@ def modules_change(*names: str) -> str:
     return next(filter(None, changes), "")
 
 
-def said(value: Any) -> str:
+def true_name(value: Any) -> str:
     """Returns a function's true name, whatever its ``__name__`` claims."""
     if isinstance(value, type | ModuleType):
         return repr(value)
@@ -285,7 +285,7 @@ class _Reach:
                         _all.function(kernel)
                         todo += _called(kernel, None)
                     else:
-                        what = f"the kernel of {said(function)} was replaced by {said(kernel)}"
+                        what = f"the kernel of {true_name(function)} was replaced by {true_name(kernel)}"
                         change = change or what
         if not change:
             _followed.update(place for place in seen if place[2] is not root)
@@ -365,7 +365,7 @@ def _with_other_defaults(function: FunctionType) -> str:
     defaults = function.__defaults__, function.__kwdefaults__
     if _first.setdefault(function, defaults) == defaults:
         return ""
-    return f"{said(function)} was given other defaults"
+    return f"{true_name(function)} was given other defaults"
 
 
 @functools.cache
@@ -508,7 +508,7 @@ def _replaced(holder: Any, name: str, value: Any) -> str:
     if same:
         return ""
     place = holder.__qualname__ if isinstance(holder, type) else holder.__name__
-    return f"{place}.{name} was replaced by {said(function)}"
+    return f"{place}.{name} was replaced by {true_name(function)}"
 
 
 def _has_method(kind: type, name: str, function: FunctionType) -> bool:

@@ -23,7 +23,7 @@ import fastloader
 LEVELS = ("info", "debug")
 
 
-def wanted() -> str:
+def log_level() -> str:
     """Reads the level that ``FASTLOADER_LOG`` names; empty if nothing is to be shown.
 
     Raises:
@@ -40,7 +40,7 @@ def wanted() -> str:
 def attach() -> bool:
     """Has the logger "fastloader" write to stderr, if ``FASTLOADER_LOG`` says so, and returns whether
     it does. Called once, at ``import fastloader``."""
-    level = wanted()
+    level = log_level()
     if not level:
         return False
     handler = logging.StreamHandler(sys.stderr)

@@ -225,7 +225,7 @@ def _pictures(seen: Observation, threads: _Resource, waits: str) -> Verdict:
             "set num_workers=1: without workers a batch is decoded only while the loop waits for it",
         )
     if threads.threads < processors and seen.fixed_workers and not encoded:
-        wanted = _wanted(threads, seen, processors)
+        wanted = _threads_needed(threads, seen, processors)
         idle = processors - threads.threads
         which = "1 processor has" if idle == 1 else f"{idle} processors have"
         return Verdict(
@@ -271,7 +271,7 @@ def _python_advice(seen: Observation, workers: _Resource | None) -> str:
             f"set num_workers={max(1, processors - 1)}: the dataset runs on the loop's own thread"
         )
     if seen.workers < processors and seen.fixed_workers:
-        wanted = processors if workers is None else _wanted(workers, seen, processors)
+        wanted = processors if workers is None else _threads_needed(workers, seen, processors)
         return f"raise num_workers from {seen.workers} to {wanted}"
     if seen.worker_backend == "thread":
         return "try worker_backend='process': Python threads share one interpreter lock"
@@ -299,7 +299,7 @@ def _copy_advice(seen: Observation, resource: _Resource) -> str:
     return "move fewer bytes: smaller pictures, or fewer tensors in a batch"
 
 
-def _wanted(resource: _Resource, seen: Observation, processors: int) -> int:
+def _threads_needed(resource: _Resource, seen: Observation, processors: int) -> int:
     """Returns how many threads would keep up with the training step, at most one for each processor."""
     step = seen.statistics.step_s
     enough = math.ceil(resource.seconds / step) if step > 0 else processors

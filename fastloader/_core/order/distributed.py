@@ -304,7 +304,7 @@ class Meeting:
         self._about = about
         self._advice = advice
         self.once = os.urandom(8).hex()  # of this process, in what it posts
-        self._said = ""  # what it has posted
+        self._posted = ""  # what it has posted
 
     def hold(self, facts: dict[str, Any], **more: Any) -> dict[str, Any]:
         """Posts ``facts`` and what is not compared, waits until all ranks have come, and returns rank
@@ -334,9 +334,9 @@ class Meeting:
             seconds = None
         deadline = time.monotonic() + (patience if seconds is None else seconds)
         post = json.dumps({"facts": facts, "once": self.once, **more})
-        if post != self._said:
+        if post != self._posted:
             store.set(f"{self._key}/{rank}", post)
-            self._said = post
+            self._posted = post
         if rank == 0:
             verdict = self._judge(store, deadline, patience, seconds is None)
         elif seconds is None:

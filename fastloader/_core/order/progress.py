@@ -233,11 +233,11 @@ class Progress:
         if self.reports:
             worker, report = self.reports.popleft()
             if worker is not None:
-                self._told(str(worker), report)
+                self._note_report(str(worker), report)
                 self.next_worker = worker + 1
         return samples
 
-    def _told(self, worker: str, report: bytes | None) -> None:
+    def _note_report(self, worker: str, report: bytes | None) -> None:
         if report is None:
             self.unreported.add(worker)
         else:
@@ -256,7 +256,7 @@ class Progress:
         self.finished = self.endless or (self.exhausted and not self.drawn)
         if self.finished:
             for worker, report in self.ended.items():
-                self._told(worker, report)
+                self._note_report(worker, report)
             self.count()
 
 

@@ -201,7 +201,7 @@ class PillowBatch:
     def _write(self, position: int, picture: Any, seed: int, sample: int) -> None:
         for out, (job, number) in zip(self.made.pixels, self._views, strict=True):
             chain = job.chain
-            made = draw.made(chain, picture, seed, sample, number)
+            made = draw.apply_chain(chain, picture, seed, sample, number)
             pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)[: chain.channels]
             if chain.floating:
                 chain.normalization.apply(pixels[None], out[position : position + 1])

@@ -190,7 +190,7 @@ _SPARES = 10  # samples that are tried if the columns of no sample in a batch ca
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class RequestedSamples:
     """The samples of a batch, as they were asked for: their ``keys``, the ``files`` of their pictures,
     and ``others``, the rest of their columns, collated. ``bad``: what was raised by the samples whose
     columns cannot be read, by their positions."""
@@ -201,7 +201,7 @@ class Wanted:
     bad: dict[int, Exception]
 
     @classmethod
-    def of(cls, images: NativeImages, keys: list[int]) -> Wanted:
+    def of(cls, images: NativeImages, keys: list[int]) -> RequestedSamples:
         files = keys if images.indices is None else images.indices[keys].tolist()
         # A batch has its full size until the policy is asked, so the slot is reserved for that.
         # The spares come from everywhere, since a bad shard may hold the columns of the first thousand.
@@ -212,21 +212,21 @@ class Wanted:
 class PendingBatch:
     """A batch in the decode pool, in the slot of ``reservation`` or else in recycled memory. ``drawn``
     holds its index batch, and no other batch shares it. ``files``: of which it is made, once the bad
-    ones are repaired. ``bad``: the samples that nothing can repair, as in `Wanted`."""
+    ones are repaired. ``bad``: the samples that nothing can repair, as in `RequestedSamples`."""
 
     def __init__(
         self,
         decoder: ImageDecoder,
         drawn: tuple[Any],
-        wanted: Wanted,
+        requested: RequestedSamples,
         seeds: list[int],
         reservation: Any | None,
     ) -> None:
         self.reservation = reservation
-        self.wanted = wanted
-        self.keys = wanted.keys
-        self.bad = wanted.bad
-        self.files = list(wanted.files)
+        self.requested = requested
+        self.keys = requested.keys
+        self.bad = requested.bad
+        self.files = list(requested.files)
         self.seeds = seeds
         self.drawn = drawn
         self._store = decoder.store
@@ -272,7 +272,7 @@ class PendingBatch:
         slot is reserved for the columns that were wanted."""
         if self.reservation is None:
             return True
-        own, reserved = bytes_of(others), bytes_of(self.wanted.others)
+        own, reserved = bytes_of(others), bytes_of(self.requested.others)
         return len(own) <= len(reserved) and all(
             len(self.keys) * each <= room for each, room in zip(own, reserved)
         )

@@ -76,9 +76,9 @@ class Finish:
         files = pending.files
         if kept is not None:
             images, files = images[kept], [files[each] for each in kept]
-        others = pending.wanted.others
+        others = pending.requested.others
         # Some are left out or have other files in their place, or the same file, which can be read now.
-        if pending.bad or files != pending.wanted.files:
+        if pending.bad or files != pending.requested.files:
             others = self._pictures.form.others(files)
         return self.finished(images, files, *self._drawn_by(pending, kept), others)
 

@@ -373,7 +373,7 @@ class CropSeeds:
             return [splitmix64(self.base_seed, start + i) for i in range(count)]
         return [self.base_seed]
 
-    def beside(self, keys: Any, length: int, batched: bool) -> Any:
+    def with_seeds(self, keys: Any, length: int, batched: bool) -> Any:
         """Returns ``keys`` of the sampler's with their seeds, and counts them as submitted. ``length``:
         how many samples there are. ``batched``: whether they are an index batch. Keys of which one is no
         index of a sample are returned as they are."""

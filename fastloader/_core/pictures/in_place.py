@@ -192,7 +192,7 @@ class BegunPictures(InPlace):
             try:
                 opened = self.store.open_rgb(file)
                 info = opened.info
-                picture = draw.made(self.images.chain, opened, seed, file)
+                picture = draw.apply_chain(self.images.chain, opened, seed, file)
             except Exception:  # the dataset's own code says what is wrong, or knows how
                 return None
         if self.images.chain.grey:
@@ -289,7 +289,7 @@ class PillowPictures(InPlace):
         """Returns (pixels, file, the sample's own file, seed)."""
         own = self.file(number)
         file, picture = self._opened_one(own)
-        made = draw.made(self.images.chain, picture, seed, own)
+        made = draw.apply_chain(self.images.chain, picture, seed, own)
         return np.asarray(made), file, own, seed
 
     def _opened_one(self, file: int) -> tuple[int, Any]:

@@ -27,7 +27,7 @@ def check_collation(loader: Loader) -> None:
     workers."""
     check_batches(loader)
     if loader.collate_fn is not default_collate:
-        raise NotNative(_other(loader.collate_fn))
+        raise NotNative(_refusal(loader.collate_fn))
     check_default_collate()
 
 
@@ -48,7 +48,7 @@ def container(collate_fn: Any) -> type:
             return tuple
     if _is_timms(collate_fn) or mixing_of(collate_fn) is not None:
         return tuple
-    raise NotNative(_other(collate_fn))
+    raise NotNative(_refusal(collate_fn))
 
 
 def check_default_collate() -> None:
@@ -61,9 +61,9 @@ def check_default_collate() -> None:
         if changed := _not_torchs(default_collate_fn_map.get(kinds), name):
             raise NotNative(f"default_collate_fn_map has {changed} for {_names(kinds)}")
     for kinds, function in default_collate_fn_map.items():
-        if kinds not in OF_TORCH and any(_may_be(each) for each in _each(kinds)):
+        if kinds not in OF_TORCH and any(_may_be(each) for each in _kinds_in(kinds)):
             raise NotNative(
-                f"default_collate_fn_map was extended by {_names(kinds)}: {identity.said(function)}"
+                f"default_collate_fn_map was extended by {_names(kinds)}: {identity.true_name(function)}"
             )
 
 
@@ -104,15 +104,15 @@ def _not_torchs(function: Any, name: str) -> str:
     if changed is None and name == "collate_tensor_fn":
         found = (identity.function_change(function, *each) for each in _IN_WORKERS)
         changed = next((each for each in found if each is not None), None)
-    return identity.said(function) if changed is None else changed
+    return identity.true_name(function) if changed is None else changed
 
 
-def _each(kinds: Any) -> tuple[type, ...]:
+def _kinds_in(kinds: Any) -> tuple[type, ...]:
     return kinds if isinstance(kinds, tuple) else (kinds,)
 
 
 def _names(kinds: Any) -> str:
-    return " and ".join(each.__qualname__ for each in _each(kinds))
+    return " and ".join(each.__qualname__ for each in _kinds_in(kinds))
 
 
 def _may_be(kind: type) -> bool:
@@ -120,7 +120,7 @@ def _may_be(kind: type) -> bool:
     return any(issubclass(kind, each) or issubclass(each, kind) for each in _IN_SAMPLES)
 
 
-def _other(collate_fn: Any) -> str:
+def _refusal(collate_fn: Any) -> str:
     return f"collate_fn is {named(collate_fn)}"
 
 

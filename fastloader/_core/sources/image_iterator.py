@@ -17,7 +17,12 @@ from fastloader._core.machine.limits import memory_budget, own_threads
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import TIMED, LeftOut, LoopIterator
 from fastloader._core.observation.tuning import DepthRule
-from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, PendingError, Wanted
+from fastloader._core.pictures.decoder import (
+    ImageDecoder,
+    PendingBatch,
+    PendingError,
+    RequestedSamples,
+)
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import CropSeeds
 from fastloader._core.pictures.repair import ImageRepair, Repair
@@ -159,12 +164,12 @@ class ImageIterator(LoopIterator):
             if indices is StopIteration or isinstance(indices, Exception):
                 raise indices
             keys = self._checked([operator.index(key) for key in indices])
-            wanted = Wanted.of(self._decoder.images, keys)
+            requested = RequestedSamples.of(self._decoder.images, keys)
             if self._slots is not None:
                 own = self._decoder.leaf_bytes(len(keys))
-                leaves = self._finish.leaf_bytes(own, len(keys), wanted.others)
+                leaves = self._finish.leaf_bytes(own, len(keys), requested.others)
                 reservation = _still(self._slots.reserve_for(leaves, len(keys)))
-            return self._submit(drawn, wanted, reservation)
+            return self._submit(drawn, requested, reservation)
         except (StopIteration, _EpochIsOver):
             raise
         except Exception as error:  # the sampler's error takes its batch's place
@@ -181,10 +186,12 @@ class ImageIterator(LoopIterator):
                 raise IndexError(f"the sampler gave index {key}; the dataset has {length} samples")
         return [key + length if key < 0 else key for key in keys]
 
-    def _submit(self, drawn: tuple[Any], wanted: Wanted, reservation: Any | None) -> PendingBatch:
-        keys = wanted.keys
+    def _submit(
+        self, drawn: tuple[Any], requested: RequestedSamples, reservation: Any | None
+    ) -> PendingBatch:
+        keys = requested.keys
         seeds = self.seeds.of_next(len(keys))
-        pending = PendingBatch(self._decoder, drawn, wanted, seeds, reservation)
+        pending = PendingBatch(self._decoder, drawn, requested, seeds, reservation)
         self.seeds.submitted(keys, seeds)
         if self._decoder.store.packed:
             self._seen.add_time("locate", pending.locate_s)

@@ -121,8 +121,8 @@ class ImageSource(Source):
             self.note,
         )
         if extension.load() is None:
-            return StandIn(begun, f"{reason}: with the native path's draws {beginnings[0].said}")
-        return StandIn(begun, f"native {beginnings[0].said}{_indexed(images)} ({reason})")
+            return StandIn(begun, f"{reason}: with the native path's draws {beginnings[0].reach}")
+        return StandIn(begun, f"native {beginnings[0].reach}{_indexed(images)} ({reason})")
 
     def note(self, replayed: InPlace) -> None:
         """Notes what knows the draws of the epoch that begins, for `replay`."""

@@ -65,7 +65,7 @@ class KnownBeginning:
         if transform is None:
             raise NotNative("the dataset has no transform: its samples are Pillow images")
         beginning = read_beginning(transform, ours_ends_in_tensor, of)
-        if self.beginnings and beginning.said != self.beginnings[0].said:
+        if self.beginnings and beginning.reach != self.beginnings[0].reach:
             raise NotNative("the datasets of a ConcatDataset have different transforms")
         self.beginnings.append(beginning)
         return beginning.chain
@@ -125,12 +125,12 @@ def copied(values: Any) -> Samples:
 
 
 def flat(dataset: Any, samples: Samples, root: str | None = None) -> tuple[FolderStore, Any]:
-    """`made` of these samples, which nobody else changes. For a list, that is a shallow copy, 8 bytes a
-    sample: comparing two lists of the same tuples only compares their addresses."""
-    return made(dataset, samples, lambda: samples, root)
+    """Reads these samples, which nobody else changes, by `read_samples`. For a list, that is a shallow
+    copy, 8 bytes a sample: comparing two lists of the same tuples only compares their addresses."""
+    return read_samples(dataset, samples, lambda: samples, root)
 
 
-def made(
+def read_samples(
     dataset: Any, known_by: Any, samples: Callable[[], Samples], root: str | None = None
 ) -> tuple[FolderStore, Any]:
     """Returns (store, targets) of the samples that ``samples`` gives. Encoding a million paths takes

@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, Subset
 from fastloader import datasets
 from fastloader._core.batch.augmentation import Mixing
 from fastloader._core.machine import identity
-from fastloader._core.machine.identity import Rows, change, found, function_change, is_a, said
+from fastloader._core.machine.identity import Rows, change, found, function_change, is_a, true_name
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.loader import Loader
 from fastloader._core.order.position import holds_twice
@@ -227,7 +227,7 @@ def recognize_hugging_face(dataset: Any, reading: Reading) -> NativeImages:
     if changed := function_change(decode, IMAGE[0], "Image.decode_example"):
         raise NotNative(changed)
     if changed is None:
-        raise NotNative(f"datasets.Image.decode_example was replaced by {said(decode)}")
+        raise NotNative(f"datasets.Image.decode_example was replaced by {true_name(decode)}")
     formatter = found(*FORMATTER)
     if formatter is not None and (changed := change(formatter, formatter)):
         raise NotNative(changed)
@@ -348,7 +348,7 @@ def other_plugin() -> str:
     decoders = identity.found("PIL.Image", "DECODERS") or {}
     for name in _DECODERS:
         if name in decoders:
-            return f"Pillow decodes {name!r} by {identity.said(decoders[name])}"
+            return f"Pillow decodes {name!r} by {identity.true_name(decoders[name])}"
     order = identity.found("PIL.Image", "ID") or []
     plugins = identity.found("PIL.Image", "OPEN") or {}
     for format_, (module, *names) in _OPENED_BY.items():
@@ -362,14 +362,14 @@ def other_plugin() -> str:
             changed = next(
                 (one for one, other in zip(registered, own, strict=False) if one is not other), None
             )
-            return f"Pillow opens {format_} by {identity.said(changed)}"
+            return f"Pillow opens {format_} by {identity.true_name(changed)}"
     # A file is shown to all plugins, in their order, until one takes it.
     for format_ in _OPENED_BY:
         before = order[: order.index(format_)] if format_ in order else order
         for first in before:
             factory, accept = plugins.get(first, (None, None))
             if factory is not None and first not in _OPENED_BY and _takes(factory, accept, format_):
-                return f"Pillow opens {format_} by {identity.said(factory)}"
+                return f"Pillow opens {format_} by {identity.true_name(factory)}"
     return ""
 
 

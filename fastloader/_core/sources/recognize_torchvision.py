@@ -21,7 +21,7 @@ from fastloader._core.sources.reading import (
     copied,
     flat,
     last_time,
-    made,
+    read_samples,
 )
 from fastloader._core.sources.sequences import by_place
 from fastloader.errors import NotNative
@@ -131,7 +131,7 @@ def _caltech(
         ]
 
     known_by = (dataset.root, *map(_list, (numbers, classes, categories)))
-    store, targets = made(dataset, known_by, samples)
+    store, targets = read_samples(dataset, known_by, samples)
     return NativeImages(store, targets, None, chain)
 
 

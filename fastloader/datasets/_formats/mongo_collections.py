@@ -57,7 +57,7 @@ class Connection:
         self.__dict__.update(state)
         self._making = threading.Lock()
 
-    def _made(self) -> Any:
+    def _own_client(self) -> Any:
         if self._home is None or not self._home.here:
             # A thread of the parent may have held the lock, and a client of the parent is not to be
             # used, nor closed, here.
@@ -81,16 +81,16 @@ class Connection:
         """
         stop = stop_of_thread()
         if stop is None:
-            return self._asked(work)
+            return self._ask(work)
         answer: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
         def ask() -> None:
             try:
-                answer.put((self._asked(work, stop), None))
+                answer.put((self._ask(work, stop), None))
             except BaseException as error:
                 answer.put((None, error))
 
-        with stop.waking(lambda: answer.put((None, self._left()))):
+        with stop.waking(lambda: answer.put((None, self._ended_error()))):
             threading.Thread(target=ask, name="mongodb-query", daemon=True).start()
             found, error = answer.get()
         if error is not None:
@@ -101,14 +101,14 @@ class Connection:
         result: Result = found
         return result
 
-    def _asked(self, work: Callable[[Any], Result], stop: Stop | None = None) -> Result:
+    def _ask(self, work: Callable[[Any], Result], stop: Stop | None = None) -> Result:
         from pymongo.errors import AutoReconnect, CursorNotFound
 
         begun = time.monotonic()
         pause = _FIRST_PAUSE
         while True:
             try:
-                return work(self._made()[self.database])
+                return work(self._own_client()[self.database])
             except BadDocument:
                 raise
             except (AutoReconnect, CursorNotFound) as error:
@@ -122,11 +122,11 @@ class Connection:
             if stop is None:
                 time.sleep(seconds)
             elif stop.wait(seconds):
-                raise self._left()
+                raise self._ended_error()
             self.counters.add("retries")
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _left(self) -> Error:
+    def _ended_error(self) -> Error:
         return Error(f"MongoDB at {servers_of(self.uri)}: the loader ended before the answer came")
 
     def _error(self, error: BaseException, what: str = "") -> Error:

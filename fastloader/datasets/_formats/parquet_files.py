@@ -168,7 +168,7 @@ def kept_places(
     are kept beside the file, or in ``folder``, and found anew if the file has another size, time or
     footer since, or other values. Where nothing can be kept, they are found each time."""
     kept = kept_path(path, folder, _ENDING)
-    whose = _whose(data, status, column)
+    whose = _identity(data, status, column)
     found = load_arrays(kept)
     if found is not None and _fits(found, whose, data, rows):
         return found["offsets"], found["sizes"]
@@ -184,7 +184,7 @@ def kept_places(
     return offsets, sizes
 
 
-def _whose(data: Any, status: os.stat_result, column: str) -> Any:
+def _identity(data: Any, status: os.stat_result, column: str) -> Any:
     """Bytes that differ for another file or column."""
     footer = int.from_bytes(data[-8:-4], "little")
     identity = f"{VERSION} {status.st_size} {status.st_mtime_ns} {column}".encode()

@@ -20,9 +20,9 @@ _TRUE, _FALSE, _BYTE, _INT16, _INT32, _INT64, _DOUBLE, _BINARY, _LIST, _SET, _MA
 )
 _MOST_DEPTH = 12  # of structs and lists within each other; Parquet has 7
 
-# The fields of a struct that are wanted, by number. None: a number, a truth, or the length of a text;
-# otherwise a struct, or a list of structs, and what is wanted of these.
-Wanted = Mapping[int, Any]
+# The fields of a struct that a reader keeps, by number. None: a number, a truth, or the length of a
+# text; otherwise a struct, or a list of structs, and what it keeps of these.
+FieldTree = Mapping[int, Any]
 
 
 def varint(data: Any, at: int, end: int) -> tuple[int, int]:
@@ -39,8 +39,8 @@ def varint(data: Any, at: int, end: int) -> tuple[int, int]:
 
 
 class CompactReader:
-    """Reads a struct that begins at ``at`` of a file, and ends before ``end``. It keeps what is wanted
-    and skips the rest, so that what it takes is in proportion to what is there.
+    """Reads a struct that begins at ``at`` of a file, and ends before ``end``. It keeps the fields in a
+    ``tree`` and skips the rest, so that what it takes is in proportion to what is there.
 
     Every method raises ValueError for what is no such struct.
     """
@@ -50,8 +50,8 @@ class CompactReader:
         self.at = at
         self._end = end
 
-    def struct(self, wanted: Wanted, depth: int = 0) -> dict[int, Any]:
-        """The fields that are wanted and are there. Afterwards ``at`` is behind the struct."""
+    def struct(self, tree: FieldTree, depth: int = 0) -> dict[int, Any]:
+        """Reads the fields in ``tree`` that are there. Afterwards ``at`` is behind the struct."""
         fields: dict[int, Any] = {}
         number = 0
         while True:
@@ -60,11 +60,11 @@ class CompactReader:
                 return fields
             delta, kind = byte >> 4, byte & 0x0F
             number = number + delta if delta else self._whole()
-            value = self._value(kind, wanted.get(number), depth)
-            if number in wanted:
+            value = self._value(kind, tree.get(number), depth)
+            if number in tree:
                 fields[number] = value
 
-    def _value(self, kind: int, wanted: Wanted | None, depth: int) -> Any:
+    def _value(self, kind: int, tree: FieldTree | None, depth: int) -> Any:
         if depth > _MOST_DEPTH:
             raise ValueError("structs within structs")
         if kind in (_TRUE, _FALSE):
@@ -78,23 +78,23 @@ class CompactReader:
             self.at += size
             return size
         if kind in (_LIST, _SET):
-            return self._list(wanted, depth)
+            return self._list(tree, depth)
         if kind == _MAP:
             return self._map(depth)
         if kind != _STRUCT:
             raise ValueError(f"a value of the kind {kind}")
-        return self.struct(wanted or {}, depth + 1)
+        return self.struct(tree or {}, depth + 1)
 
-    def _list(self, wanted: Wanted | None, depth: int) -> list[Any]:
-        """Those of its values that are wanted."""
+    def _list(self, tree: FieldTree | None, depth: int) -> list[Any]:
+        """Reads a list; without a ``tree``, gives none of its values."""
         byte = self._byte()
         count, kind = byte >> 4, byte & 0x0F
         if count == 0x0F:
             count = self._varint()
         found = []
         for _ in range(count):
-            value = self._element(kind, wanted, depth)
-            if wanted is not None:
+            value = self._element(kind, tree, depth)
+            if tree is not None:
                 found.append(value)
         return found
 
@@ -105,9 +105,9 @@ class CompactReader:
             self._element(kinds >> 4, None, depth)
             self._element(kinds & 0x0F, None, depth)
 
-    def _element(self, kind: int, wanted: Wanted | None, depth: int) -> Any:
+    def _element(self, kind: int, tree: FieldTree | None, depth: int) -> Any:
         # In a list, a truth takes a byte.
-        return self._byte() if kind in (_TRUE, _FALSE) else self._value(kind, wanted, depth + 1)
+        return self._byte() if kind in (_TRUE, _FALSE) else self._value(kind, tree, depth + 1)
 
     def _whole(self) -> int:
         value = self._varint()

@@ -373,7 +373,7 @@ class CacheFolder:
         removed = 0
         while True:
             with self._guarded():
-                done, more, left = self._taken(descriptor, size, unfinished)
+                done, more, left = self._take_room(descriptor, size, unfinished)
             removed += more
             if done:
                 return removed
@@ -386,7 +386,7 @@ class CacheFolder:
                     "max_bytes"
                 )
 
-    def _taken(self, descriptor: int, size: int, unfinished: str) -> tuple[bool, int, int]:
+    def _take_room(self, descriptor: int, size: int, unfinished: str) -> tuple[bool, int, int]:
         """Whether there is room, which is then taken, how many files were removed for it, and the bytes
         of those that are left. Removes none if that could not help.
 

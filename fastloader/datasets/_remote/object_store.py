@@ -321,7 +321,7 @@ class Listing:
 
     def __init__(self, wanted: Callable[[RemoteObject], bool], deep: bool) -> None:
         self.found: list[RemoteObject] = []
-        self._wanted = wanted
+        self._accepts = wanted
         self._deep = deep
         self._pages: Iterator[list[RemoteObject]] | None = None
         self._last: str | None = None
@@ -341,7 +341,7 @@ class Listing:
         for entry in page or ():
             self._ascending &= self._last is None or self._last < entry.path
             self._last = entry.path
-            if self._wanted(entry):
+            if self._accepts(entry):
                 self.found.append(entry)
         return page is not None
 

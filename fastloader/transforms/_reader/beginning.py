@@ -26,7 +26,7 @@ class Beginning:
     unknown: str
 
     @property
-    def said(self) -> str:
+    def reach(self) -> str:
         """Words that say how far the chain goes."""
         return f"up to {self.last}" + (f", then Python: {self.unknown}" if self.unknown else "")
 

@@ -102,7 +102,7 @@ def _function(function: Any) -> Any:
     changed = identity.function_change(inner, _POLICIES, name)
     if changed:
         raise NotNative(changed)
-    return identity.said(inner) if changed is None else (name, *sorted(bound.items()))
+    return identity.true_name(inner) if changed is None else (name, *sorted(bound.items()))
 
 
 def _interpolation(step: Any) -> Any:

@@ -125,7 +125,7 @@ def draw(chain: Chain, size: Size, seed: int, sample: int, number: int = 0) -> d
     }
 
 
-def made(chain: Chain, picture: Any, seed: int, sample: int, number: int = 0) -> Any:
+def apply_chain(chain: Chain, picture: Any, seed: int, sample: int, number: int = 0) -> Any:
     """Applies the chain to an RGB picture of Pillow's, up to the end of its recipe, with what `draw`
     returns for the same arguments.
 

@@ -45,7 +45,7 @@ class EncodedDecoder(Decoder):
 
     Args:
         decode: how files are decoded.
-        wanted: how the delivery normalises.
+        normalization: how the delivery normalises.
         before: the decoder in whose place this one is, whose counts it takes over.
 
     Attributes: ``pool`` and ``pillow``, how many pictures the native threads and Pillow have made;
@@ -58,7 +58,7 @@ class EncodedDecoder(Decoder):
         native: bool,
         policy: ErrorPolicy,
         decode: Decode = Decode(),  # noqa: B008  # it cannot be changed
-        wanted: Normalization | None = None,
+        normalization: Normalization | None = None,
         threads: int | None = None,
         before: EncodedDecoder | None = None,
     ) -> None:
@@ -69,7 +69,7 @@ class EncodedDecoder(Decoder):
         self.decodes = False
         self.why_made = ""
         self.native = native
-        self.decode, self.wanted = decode, wanted
+        self.decode, self.normalization = decode, normalization
         self._chains: dict[bytes, Chain] = {}
         self._jobs: dict[Any, Job] = {}
 
@@ -92,8 +92,8 @@ class EncodedDecoder(Decoder):
         if found is None:
             _shorten(self._chains)
             found = pickle.loads(pickled)
-            if self.wanted is not None and found.floating:
-                found = _left_to_delivery(found, self.wanted)
+            if self.normalization is not None and found.floating:
+                found = _left_to_delivery(found, self.normalization)
             self._chains[pickled] = found
         return found
 
@@ -115,7 +115,7 @@ class EncodedDecoder(Decoder):
         return found
 
 
-def _left_to_delivery(chain: Chain, wanted: Normalization) -> Chain:
+def _left_to_delivery(chain: Chain, normalization: Normalization) -> Chain:
     """The chain without the end that normalises, which the delivery does.
 
     Raises:
@@ -123,7 +123,7 @@ def _left_to_delivery(chain: Chain, wanted: Normalization) -> Chain:
     """
     own = chain.normalization
     steps = "ToTensor()" if own.mean is None else f"Normalize(mean={own.mean}, std={own.std})"
-    check_same_values(own, wanted, "the transform of an EncodedImage", steps)
+    check_same_values(own, normalization, "the transform of an EncodedImage", steps)
     if chain.erasing is not None:
         raise ValueError(
             "the transform of an EncodedImage erases behind Normalize, and mean and std are given to "
@@ -230,7 +230,7 @@ class EncodedRepair(Repair):
         self.redone.add(position)
 
     def _name(self, error: BaseException, position: int) -> None:
-        pending = self._wanted()
+        pending = self._current()
         if self._files.is_nameless(pending.files[position]):
             name = self._files.name(pending.files[position])
             name_picture(error, f"{name} (sample {pending.keys[position]})", name)

@@ -33,10 +33,10 @@ from fastloader.transforms._normalization import Normalization
 
 
 class EncodedEpoch:
-    """Decodes the batches of one epoch. ``keys`` gives what is called once, when the keys of a batch
-    are wanted. ``make(index, batched)`` makes the batch of one index, or its sample alone,
-    to stand in a bad one's place. ``refused``: why a batch without encoded pictures is refused; empty if
-    it is not. ``memory``: where batches are decoded, if the delivery has lent some. ``wanted``: how the
+    """Decodes the batches of one epoch. ``keys`` gives what is called once, when the keys of a batch are
+    needed. ``make(index, batched)`` makes the batch of one index, or its sample alone, to stand in a bad
+    one's place. ``refused``: why a batch without encoded pictures is refused; empty if it is not.
+    ``memory``: where batches are decoded, if the delivery has lent some. ``normalization``: how the
     delivery normalises."""
 
     def __init__(
@@ -48,9 +48,9 @@ class EncodedEpoch:
         make: Callable[[Any, bool], Any],
         refused: str,
         memory: LentMemory | None,
-        wanted: Normalization | None,
+        normalization: Normalization | None,
     ) -> None:
-        self.wanted = wanted
+        self.normalization = normalization
         self.seen = False  # whether a batch with an encoded picture has come
         self._made_decoder, self._policy = decoder, policy
         self._made_keys = keys
@@ -161,7 +161,7 @@ class EncodedEpoch:
                 if type(batch) is EncodedBatch:
                     own = self._made_decoder()
                     policy = dataclasses.replace(self._policy, on_error="raise")
-                    decoder = EncodedDecoder(own.native, policy, own.decode, own.wanted)
+                    decoder = EncodedDecoder(own.native, policy, own.decode, own.normalization)
                     key = sample_key(self._dataset, other, position)
                     drawn_by = DrawnBy([other], [key], [seed])
                     batch = PendingPictures(decoder, batch, drawn_by).finished()
@@ -220,9 +220,9 @@ class EncodedPictures:
         make: Callable[[Any, bool], Any],
     ) -> EncodedEpoch:
         normalization = loader._runtime.normalization
-        wanted = loader.native, Decode(loader.decode, loader.truncated), normalization
+        settings = loader.native, Decode(loader.decode, loader.truncated), normalization
         self.last = EncodedEpoch(
-            lambda: self._made(*wanted),
+            lambda: self._make_decoder(*settings),
             self._policy,
             keys,
             dataset,
@@ -233,8 +233,11 @@ class EncodedPictures:
         )
         return self.last
 
-    def _made(self, native: bool, decode: Decode, wanted: Normalization | None) -> EncodedDecoder:
-        """The decoder, which is made with the first picture. A forked child makes its own."""
+    def _make_decoder(
+        self, native: bool, decode: Decode, normalization: Normalization | None
+    ) -> EncodedDecoder:
+        """Makes the decoder with the first picture, and then gives the same one. A forked child makes
+        its own."""
         native = native and extension.load() is not None
         if not native and decode != Decode():
             raise ValueError(
@@ -245,14 +248,19 @@ class EncodedPictures:
             raise ValueError(f"truncated={decode.truncated!r}: {NO_LIBJPEG}")
         before = self._decoder
         if before is not None and self._home.here:
-            if (before.native, before.decode, before.wanted) == (native, decode, wanted):
+            if (before.native, before.decode, before.normalization) == (
+                native,
+                decode,
+                normalization,
+            ):
                 return before
-        made = EncodedDecoder(native, self._policy, decode, wanted, before=before)
+        made = EncodedDecoder(native, self._policy, decode, normalization, before=before)
         self._decoder, self._home = made, HomeProcess()
         return made
 
-    def said(self, workers: int) -> str:
-        """For ``plan()``: who makes the pictures, once one was made. The workers were named before."""
+    def plan_words(self, workers: int) -> str:
+        """Says for ``plan()`` who makes the pictures, once one was made. The workers were named
+        before."""
         decoder = self._decoder
         if decoder is None:
             return ""

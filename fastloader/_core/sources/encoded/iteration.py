@@ -54,7 +54,7 @@ class DecodingIterator(_BaseDataLoaderIter):
         # The epoch must not hold the iterator, which would then live until garbage is collected.
         keys = weakref.WeakMethod(self._epoch_keys)
         self.encoded = self._pictures.epoch(
-            loader, keys, dataset, functools.partial(_made, dataset, collate.collate_fn)
+            loader, keys, dataset, functools.partial(_make_one, dataset, collate.collate_fn)
         )
         if self._dropped is not None:
             self._dropped.detach()
@@ -98,7 +98,7 @@ class DecodingIterator(_BaseDataLoaderIter):
                 encoded.position += 1
             if self._workers_make:
                 count = encoded.position - position
-                return KeyedIndex(index, encoded.keys(), position, count, encoded.wanted)
+                return KeyedIndex(index, encoded.keys(), position, count, encoded.normalization)
         return index
 
     def _note_arrival(self, number: Any, data: Any) -> None:
@@ -158,6 +158,6 @@ class DecodingIterator(_BaseDataLoaderIter):
             self.encoded.stop()
 
 
-def _made(dataset: Any, collate: Any, index: Any, batched: bool) -> Any:
+def _make_one(dataset: Any, collate: Any, index: Any, batched: bool) -> Any:
     """A batch of one sample, or a sample that is not batched."""
     return EncodedCollation(collate)([dataset[index]] if batched else dataset[index])

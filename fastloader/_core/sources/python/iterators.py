@@ -82,7 +82,7 @@ class SeedingIterator(dataloader._BaseDataLoaderIter):
         self._drawn = keys = super()._next_index()
         if self._seeds is None:
             return keys
-        return self._seeds.beside(keys, len(self._dataset), self._auto_collation)
+        return self._seeds.with_seeds(keys, len(self._dataset), self._auto_collation)
 
 
 # ---- torch's worker iterator, which can be told to stop waiting for its workers.

@@ -79,7 +79,7 @@ def _name(error: Exception) -> None:
     of_pillow = [*_last_of_pillow(frames)]
     if getattr(error, "filename", None) is not None or not _is_of_picture(error, of_pillow):
         return
-    given = [each for each in map(_given, frames) if each is not None]
+    given = [each for each in map(_arguments_of, frames) if each is not None]
     sample = _sample(given, frames)
     files = [*_files(of_pillow)]
     path = next(filter(None, map(_path_of, files)), "")
@@ -116,20 +116,20 @@ def _last_of_pillow(frames: list[FrameType]) -> Iterator[FrameType]:
 
 
 def _is_of_picture(error: Exception, of_pillow: list[FrameType]) -> bool:
-    if any(isinstance(error, _found(*each)) for each in _OF_PILLOW):
+    if any(isinstance(error, _class_of(*each)) for each in _OF_PILLOW):
         return True
     reading = any(frame.f_code.co_name in _READING for frame in of_pillow)
     return reading and isinstance(error, _RAISED)
 
 
-def _found(module: str, name: str) -> Any:
+def _class_of(module: str, name: str) -> Any:
     return getattr(sys.modules.get(module), name, ())
 
 
 # --- which sample ---------------------------------------------------------------------------------
 
 
-def _given(frame: FrameType) -> tuple[Any, Any] | None:
+def _arguments_of(frame: FrameType) -> tuple[Any, Any] | None:
     """The dataset and the index that a frame of a ``__getitem__`` was given; None for another frame."""
     code = frame.f_code
     if code.co_name != "__getitem__" or code.co_argcount < 2:

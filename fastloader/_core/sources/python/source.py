@@ -222,7 +222,7 @@ class PythonPlan:
         workers, count = "", self._loader.num_workers
         if count:
             workers = f", {counted(count, self._worker)}"
-        return f"Python path: {self._reason}{workers}{self._source.encoded.said(count)}"
+        return f"Python path: {self._reason}{workers}{self._source.encoded.plan_words(count)}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         loader = self._loader

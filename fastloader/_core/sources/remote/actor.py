@@ -30,7 +30,7 @@ from fastloader._core.batch.tree import is_dense, is_leaf
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import extension
 from fastloader._core.observation.statistics import LeftOut, Statistics
-from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, Wanted
+from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, RequestedSamples
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import DecodeOptions, ErrorPolicy, NativeImages, SeededKeys
 from fastloader._core.pictures.in_place import InPlace
@@ -116,7 +116,7 @@ class RemotePictures(InPlace):
         if self._maker is None:
             self._maker = _Maker(self.images, self.options)
         assert self.wrap is not None
-        return self._maker.made(keys, self.wrap)
+        return self._maker.make(keys, self.wrap)
 
     def sample(self, key: Any, number: int, seed: int) -> Any:
         raise NotImplementedError("pictures are made by the batch")
@@ -195,7 +195,7 @@ class _Maker:
         self._decoder.memory.keep(2)
         self._images = images
 
-    def made(self, keys: SeededKeys, wrap: Callable[[], ExceptionWrapper]) -> RemoteBatch:
+    def make(self, keys: SeededKeys, wrap: Callable[[], ExceptionWrapper]) -> RemoteBatch:
         self._policy.begin()
         numbers = keys.numbers
         samples = numbers
@@ -211,7 +211,7 @@ class _Maker:
     def _make(self, batch: RemoteBatch, keys: SeededKeys) -> None:
         decoder = self._decoder
         pending = PendingBatch(
-            decoder, (None,), Wanted.of(self._images, keys.numbers), keys.seeds, None
+            decoder, (None,), RequestedSamples.of(self._images, keys.numbers), keys.seeds, None
         )
         pending.batch.wait()
         failures = pending.batch.failures()

@@ -115,7 +115,7 @@ class Worker:
 
     # --- what the crew calls -----------------------------------------------------------------------
 
-    def asked(self, number: int | None, item: Any, message: bytes) -> Task:
+    def add_task(self, number: int | None, item: Any, message: bytes) -> Task:
         task = Task(self, self._orders, number, item, message)
         self._orders += 1
         self.tasks[task.order] = task
@@ -286,14 +286,14 @@ class Asking:
             if worker.broken is not None:
                 self._answers.put((item if number is None else number, worker.broken))
             elif not self._setup.stateless:
-                worker.asked(number, item, message)
+                worker.add_task(number, item, message)
                 self._call_due(worker)
             elif number is None:  # there is nothing to begin, but what is under way is not wanted
                 worker.forget()
                 self._waiting = collections.deque(each for each in self._waiting if not each.done)
                 self._answers.put((content, None))
             else:
-                self._waiting.append(worker.asked(number, item, message))
+                self._waiting.append(worker.add_task(number, item, message))
                 self._hand_out()
 
     def _call_due(self, worker: Worker) -> None:
@@ -447,14 +447,14 @@ class Crew(Asking):
             if type(came) is not Answer:
                 return came
             with self._lock:
-                item = self._took(came)
+                item = self._take_answer(came)
             if item is not None:
                 return item
 
     def qsize(self) -> int:
         return self._answers.qsize()
 
-    def _took(self, answer: Answer) -> Any:
+    def _take_answer(self, answer: Answer) -> Any:
         """What an answer means to torch's iterator; None if nothing."""
         actor, task, error, parcel = answer.actor, answer.task, answer.error, answer.parcel
         if parcel is None and self._pool.disconnected and not _of_batch(task, error):
