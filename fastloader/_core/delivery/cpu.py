@@ -140,7 +140,7 @@ class CpuPath(DeliveryPath):
         return torch.from_dlpack(capsule)
 
     def _normalized(self, leaf: torch.Tensor) -> torch.Tensor | None:
-        """The normalised image, or None if ``leaf`` is no image."""
+        """Returns the normalised image, or None if ``leaf`` is no image."""
         if self._pool is None:
             image = as_image(leaf, self._own_normalization)
             if image is None:

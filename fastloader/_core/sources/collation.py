@@ -1,4 +1,4 @@
-"""What a loader's collate_fn makes of samples, if it is known."""
+"""Recognises a loader's collate_fn: what it makes of samples, if it is known."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_collation(loader: Loader) -> None:
 
 
 def container(collate_fn: Any) -> type:
-    """The type of the container that ``collate_fn`` puts a batch of pictures and classes into.
+    """Returns the type of the container that ``collate_fn`` puts a batch of pictures and classes into.
 
     Raises:
         NotNative: if ``collate_fn`` is not known.
@@ -68,8 +68,8 @@ def check_default_collate() -> None:
 
 
 def default_collate_change() -> str:
-    """Why default_collate does not do what torch's source says; empty if it does. This is asked for
-    every batch, so an answer is kept for as long as its functions are the same ones with the same
+    """Explains why default_collate does not do what torch's source says; empty if it does. This is asked
+    for every batch, so an answer is kept for as long as its functions are the same ones with the same
     code."""
     global _answer
     home = vars(torch_collate)
@@ -94,12 +94,13 @@ _answer: tuple[list[Any], str] = [], ""
 
 
 def other_kinds() -> list[Any]:
-    """The kinds for which torch's map of functions has one that is not torch's own."""
+    """Lists the kinds for which torch's map of functions has one that is not torch's own."""
     return [kinds for kinds in default_collate_fn_map if kinds not in OF_TORCH]
 
 
 def _not_torchs(function: Any, name: str) -> str:
-    """What a function is called, if it is neither torch's of this name nor ours that does the same."""
+    """Returns the true name of a function that is neither torch's of this name nor ours that does the
+    same; empty for these."""
     changed = identity.function_change(function, _COLLATE, name)
     if changed is None and name == "collate_tensor_fn":
         found = (identity.function_change(function, *each) for each in _IN_WORKERS)
@@ -116,7 +117,7 @@ def _names(kinds: Any) -> str:
 
 
 def _may_be(kind: type) -> bool:
-    """Whether something in a sample may be of this kind."""
+    """Returns whether something in a sample may be of this kind."""
     return any(issubclass(kind, each) or issubclass(each, kind) for each in _IN_SAMPLES)
 
 
@@ -145,7 +146,7 @@ _FAST_COLLATES = ("fastloader.compat.timm.mixup", "timm.data.loader")
 
 
 def mixing_of(collate_fn: Any) -> Mixing | Rolled | None:
-    """What ``collate_fn`` mixes in the batches that it collates; None for nothing.
+    """Returns the mixing that ``collate_fn`` does to the batches that it collates; None for nothing.
 
     Raises:
         NotNative: for one that is known and cannot be read.

@@ -32,7 +32,7 @@ _log = logging.getLogger("fastloader")
 
 
 class Remains:
-    """What is known of an epoch without its iterator, which ends when the loop drops it."""
+    """All that is known of an epoch without its iterator, which ends when the loop drops it."""
 
     def __init__(self, decoder: ImageDecoder, seeds: CropSeeds, handoff: Handoff) -> None:
         self._decoder = decoder
@@ -50,7 +50,7 @@ class Remains:
         return self._depth or DEFAULT_DEPTH
 
     def replay(self, index: int) -> dict[str, Any]:
-        """What was drawn for a sample that was submitted in this epoch."""
+        """Returns what was drawn for a sample that was submitted in this epoch."""
         seed = self.seeds.of(index)
         images = self._decoder.images
         file = index if images.indices is None else int(images.indices[index])
@@ -263,15 +263,15 @@ class ImageIterator(LoopIterator):
         return delivered
 
     def _begin_looks(self) -> None:
-        """Has the files of the batches that were read be looked at. The loop waits for a look only when
-        it comes for the batch, which most have behind them by then."""
+        """Begins to look at the files of the batches that were read."""
         if self._decoder.store.packed:
             for each in list(self._flight):  # which another thread may clear
                 if type(each) is PendingBatch:
                     each.begin_look()
 
     def _finished(self, first: PendingBatch | PendingError) -> Any:
-        """What is delivered of a batch that the pool is done with. A second call gives the same."""
+        """Returns what is delivered of a batch that the pool is done with. A second call gives the
+        same."""
         if isinstance(first, PendingError):
             try:
                 raise first.error
@@ -314,7 +314,7 @@ class _EpochIsOver(Exception):
 
 
 def _still(reservation: Any | None) -> Any:
-    """The reservation, while the epoch goes on."""
+    """Returns the reservation, while the epoch goes on."""
     if reservation is None:
         raise _EpochIsOver
     return reservation

@@ -1,4 +1,4 @@
-"""Whether a worker_init_fn only seeds."""
+"""Recognises a worker_init_fn that only seeds."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ _PLAIN = (abs, divmod, hash, int, isinstance, max, min, pow, round, *_KINDS)
 
 
 def only_seeds(init: Any) -> bool:
-    """Whether a worker_init_fn seeds the generators of a worker process and does nothing else. Where no
-    worker makes the samples, such a function has nothing to do."""
+    """Returns whether a worker_init_fn seeds the generators of a worker process and does nothing else.
+    Where no worker makes the samples, such a function has nothing to do."""
     if identity.is_a(init, ("fastloader.compat.timm.mixup", "WorkerSeeding")):
         return bool(init.usual)
     return _seeds(init, set())
 
 
 def _seeds(value: Any, seen: set[int]) -> bool:
-    """Whether a function, or a value that it works with, can do nothing but seed."""
+    """Returns whether a function, or a value that it works with, can do nothing but seed."""
     value = _undecorated(value)
     if id(value) in seen or value is None or type(value) in (bool, float, int, str):
         return True
@@ -96,7 +96,7 @@ def _seeds(value: Any, seen: set[int]) -> bool:
 
 
 def _names_seeding(code: CodeType, names: dict[str, Any], seen: set[int]) -> bool:
-    """Whether code names nothing else."""
+    """Returns whether code names nothing else."""
     for instruction in dis.get_instructions(code):
         name, what = instruction.argval, instruction.opname
         if what in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -123,8 +123,8 @@ def _names_seeding(code: CodeType, names: dict[str, Any], seen: set[int]) -> boo
 
 
 def _is_own(module: Any, name: str, found: Any) -> bool:
-    """Whether a module has under this name what belongs there: what was there when it was imported, with
-    the code of its source."""
+    """Returns whether a module has under this name what belongs there: what was there when it was
+    imported, with the code of its source."""
     function = getattr(found, "__func__", found)
     if _undecorated(vars(module).get(name)) is not found:
         return False

@@ -172,7 +172,7 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
 
 
 def _change() -> str:
-    """Why default_collate does not do what torch's source and ours say; empty if it does."""
+    """Explains why default_collate does not do what torch's source and ours say; empty if it does."""
     function = default_collate_fn_map.get(EncodedImage)
     if function is not collate_encoded:
         return f"default_collate_fn_map has {identity.true_name(function)} for EncodedImage"
@@ -180,7 +180,7 @@ def _change() -> str:
 
 
 def _map(kept: Keeping) -> dict[Any, Any]:
-    """torch's map of what collates what. The functions of others get pictures that are made."""
+    """Returns torch's map of collating functions. The functions of others get pictures that are made."""
     others = [kinds for kinds in other_kinds() if kinds is not EncodedImage]
     return {
         **default_collate_fn_map,
@@ -189,12 +189,12 @@ def _map(kept: Keeping) -> dict[Any, Any]:
 
 
 def _made_batch(tree: Any, made: int, why: str) -> EncodedBatch:
-    """A batch whose pictures were all made with their samples."""
+    """Makes a batch whose pictures were all made with their samples."""
     return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why)
 
 
 def _places(tree: Any) -> list[int]:
-    """The columns whose places are found in a batch."""
+    """Lists the columns whose places are found in a batch."""
     found: list[int] = []
 
     def note(each: Any, _key: Any) -> Any:
@@ -211,7 +211,7 @@ def _keep(value: Any, kept: Keeping) -> Any:
 
 
 def _has_encoded(value: Any) -> bool:
-    """Whether there is an encoded picture in a sample."""
+    """Returns whether there is an encoded picture in a sample."""
     if type(value) is EncodedImage:
         return True
     if isinstance(value, Mapping):

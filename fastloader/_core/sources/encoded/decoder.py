@@ -116,7 +116,7 @@ class EncodedDecoder(Decoder):
 
 
 def _left_to_delivery(chain: Chain, normalization: Normalization) -> Chain:
-    """The chain without the end that normalises, which the delivery does.
+    """Returns the chain without the end that normalises, which the delivery does.
 
     Raises:
         ValueError: if the two do not do the same.
@@ -163,7 +163,8 @@ class DrawnBatch:
         self._sizes = sizes
 
     def replay(self, position: int) -> dict[str, Any] | list[dict[str, Any]]:
-        """What became of a sample, as ``loader.replay`` gives it; of several pictures, a list."""
+        """Returns what was drawn for a sample, as ``loader.replay`` gives it; for several pictures, a
+        list."""
         found = []
         for number, column in enumerate(self._columns):
             drawn = self._drawn(number, position)
@@ -172,7 +173,7 @@ class DrawnBatch:
         return found[0] if len(found) == 1 else found
 
     def parameters(self, number: int) -> dict[str, torch.Tensor]:
-        """The parameters of a column, as `EncodedImage` has them."""
+        """Makes the parameters of a column, as `EncodedImage` has them."""
         column = self._columns[number]
         return parameters(
             [self._decoder.chain(self._chains[each]) for each in column.chains],
@@ -182,12 +183,13 @@ class DrawnBatch:
         )
 
     def _key(self, position: int) -> tuple[int, int]:
-        """The seed and the key of a sample."""
+        """Returns the seed and the key of a sample."""
         seeds = self._seeds
         return seeds[0] if len(seeds) == 1 else seeds[position], self._keys[position]
 
     def _drawn_if_read(self, number: int, position: int) -> dict[str, Any] | None:
-        """None for a sample that is about to be left out, or to be replaced."""
+        """Returns the draws of a sample; None for one that is about to be left out, or to be
+        replaced."""
         return None if 0 in self._sizes[number][position] else self._drawn(number, position)
 
     def _drawn(self, number: int, position: int) -> dict[str, Any]:
@@ -309,7 +311,7 @@ class PendingPictures:
         return self._seeds([position])[0]
 
     def ready(self) -> bool:
-        """Whether all pictures were tried."""
+        """Returns whether all pictures were tried."""
         return all(each.ready() for each in self._decoding)
 
     def stop(self) -> None:
@@ -422,7 +424,7 @@ class PendingPictures:
 
 
 def _joined(pieces: list[tuple[Part, torch.Tensor]]) -> torch.Tensor:
-    """One tensor of the pictures of a column, in the order of their samples."""
+    """Joins the pictures of a column in one tensor, in the order of their samples."""
     _part, first = pieces[0]
     if len(pieces) == 1:
         return first

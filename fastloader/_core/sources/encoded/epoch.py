@@ -36,8 +36,8 @@ class EncodedEpoch:
     """Decodes the batches of one epoch. ``keys`` gives what is called once, when the keys of a batch are
     needed. ``make(index, batched)`` makes the batch of one index, or its sample alone, to stand in a bad
     one's place. ``refused``: why a batch without encoded pictures is refused; empty if it is not.
-    ``memory``: where batches are decoded, if the delivery has lent some. ``normalization``: how the
-    delivery normalises."""
+    ``memory``: where batches are decoded, if the delivery has lent some. ``wanted``: how the delivery
+    normalises."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class EncodedEpoch:
         make: Callable[[Any, bool], Any],
         refused: str,
         memory: LentMemory | None,
-        normalization: Normalization | None,
+        wanted: Normalization | None,
     ) -> None:
-        self.normalization = normalization
+        self.wanted = wanted
         self.seen = False  # whether a batch with an encoded picture has come
         self._made_decoder, self._policy = decoder, policy
         self._made_keys = keys
@@ -99,11 +99,11 @@ class EncodedEpoch:
 
     @staticmethod
     def ready(batch: Any) -> bool:
-        """Whether `finished` would not have to wait for decode threads."""
+        """Returns whether `finished` would not have to wait for decode threads."""
         return type(batch) is not EncodedBatch or batch.pending is None or batch.pending.ready()
 
     def finished(self, batch: Any) -> Any:
-        """The batch with its pictures.
+        """Returns the batch with its pictures.
 
         Raises:
             LeftOut: if all samples of the batch were skipped.
@@ -150,8 +150,7 @@ class EncodedEpoch:
         position: int,
         error: BaseException,
     ) -> Any:
-        """The batch with another sample in a bad one's place: a function of the seed and the bad one's
-        index."""
+        """Puts another sample in a bad one's place: a function of the seed and the bad one's index."""
         number, seed = pending.numbers[position], pending.seed(position)
         if self.keys().iterable:
             raise Error("on_error='replace' needs a dataset with indices") from error
@@ -186,7 +185,8 @@ class EncodedEpoch:
 
 
 def stop(pending: list[PendingPictures]) -> None:
-    """Ends what is being decoded. Not a method for who must hold no dataset, which an epoch does."""
+    """Ends the decoding. It is a free function, because a finalizer calls it and must not keep the
+    epoch, and so the dataset, alive."""
     for each in list(pending):
         each.stop()
     pending.clear()
@@ -248,11 +248,8 @@ class EncodedPictures:
             raise ValueError(f"truncated={decode.truncated!r}: {NO_LIBJPEG}")
         before = self._decoder
         if before is not None and self._home.here:
-            if (before.native, before.decode, before.normalization) == (
-                native,
-                decode,
-                normalization,
-            ):
+            settings = before.native, before.decode, before.normalization
+            if settings == (native, decode, normalization):
                 return before
         made = EncodedDecoder(native, self._policy, decode, normalization, before=before)
         self._decoder, self._home = made, HomeProcess()
@@ -283,7 +280,8 @@ class EncodedPictures:
         self.last, self.refused = None, refused
 
     def replay(self, index: int) -> Any | None:
-        """What became of a sample of the epoch begun last; None if it had no encoded pictures."""
+        """Returns what was drawn for a sample of the epoch begun last; None if it had no encoded
+        pictures."""
         return None if self.last is None or not self.last.seen else self.last.replay(index)
 
     def stats(self) -> dict[str, Any]:
@@ -304,7 +302,7 @@ class EncodedPictures:
         }
 
     def _times(self) -> dict[str, float]:
-        """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
+        """Returns what the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
         return {} if self._decoder is None else self._decoder.times()
 
     def stages(self) -> Iterator[Stage]:

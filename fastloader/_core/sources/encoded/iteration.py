@@ -54,7 +54,7 @@ class DecodingIterator(_BaseDataLoaderIter):
         # The epoch must not hold the iterator, which would then live until garbage is collected.
         keys = weakref.WeakMethod(self._epoch_keys)
         self.encoded = self._pictures.epoch(
-            loader, keys, dataset, functools.partial(_make_one, dataset, collate.collate_fn)
+            loader, keys, dataset, functools.partial(_made, dataset, collate.collate_fn)
         )
         if self._dropped is not None:
             self._dropped.detach()
@@ -98,40 +98,40 @@ class DecodingIterator(_BaseDataLoaderIter):
                 encoded.position += 1
             if self._workers_make:
                 count = encoded.position - position
-                return KeyedIndex(index, encoded.keys(), position, count, encoded.normalization)
+                return KeyedIndex(index, encoded.keys(), position, count, encoded.wanted)
         return index
 
     def _note_arrival(self, number: Any, data: Any) -> None:
         """To be called once for what comes from a worker."""
         encoded = self.encoded
         if self._samples is not None and number in encoded.asked:
-            base: Any = self
+            mine: Any = self
             index, _position = encoded.asked[number]
             samples = len(index) if self._auto_collation else 1
-            encoded.asked[number] = index, self._samples.take(base._task_info[number][0], samples)
+            encoded.asked[number] = index, self._samples.take(mine._task_info[number][0], samples)
         encoded.begin(number, data)
 
     def _begin_arrived(self) -> None:
         """Begins to decode the batches that have come, while the loop waits for an earlier one. To be
         called once a batch had an encoded picture."""
-        base: Any = self
-        while base._in_order and base._tasks_outstanding > 0 and not base._data_queue.empty():
-            came, got = base._try_get_data(0)
+        mine: Any = self
+        while mine._in_order and mine._tasks_outstanding > 0 and not mine._data_queue.empty():
+            came, got = mine._try_get_data(0)
             if not came:
                 return
             number, data = got
-            base._tasks_outstanding -= 1
+            mine._tasks_outstanding -= 1
             self._note_arrival(number, data)
             if self._dataset_kind == _DatasetKind.Iterable and isinstance(
                 data, _IterableDatasetStopIteration
             ):  # as torch does it
                 if self._persistent_workers:
-                    base._workers_status[data.worker_id] = False
+                    mine._workers_status[data.worker_id] = False
                 else:
-                    base._mark_worker_as_unavailable(data.worker_id)
-                base._try_put_index()
+                    mine._mark_worker_as_unavailable(data.worker_id)
+                mine._try_put_index()
                 continue
-            base._task_info[number] += (data,)
+            mine._task_info[number] += (data,)
 
     def _decoded(self, data: Any) -> Any:
         """The batch with its pictures."""
@@ -158,6 +158,6 @@ class DecodingIterator(_BaseDataLoaderIter):
             self.encoded.stop()
 
 
-def _make_one(dataset: Any, collate: Any, index: Any, batched: bool) -> Any:
+def _made(dataset: Any, collate: Any, index: Any, batched: bool) -> Any:
     """A batch of one sample, or a sample that is not batched."""
     return EncodedCollation(collate)([dataset[index]] if batched else dataset[index])

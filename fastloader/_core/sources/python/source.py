@@ -76,7 +76,7 @@ class PythonSource(Fallback):
         return PythonPlan(loader, reason, self, stand_in, normalized)
 
     def torch_iterator(self, loader: Loader, in_place: InPlace | None) -> Any:
-        """torch's way to `iterator`."""
+        """Asks the loader for torch's iterator, which in turn asks `iterator` for it."""
         self._in_place = in_place
         try:
             try:

@@ -73,7 +73,7 @@ class RemoteBatch:
     counted: bool = False
 
     def pin_memory(self) -> RemoteBatch:
-        """Done by torch's thread, if the loader pins."""
+        """Pins the batch. torch's thread calls it, if the loader pins."""
         return dataclasses.replace(self, tree=pin_memory(self.tree))
 
 
@@ -127,7 +127,7 @@ class RemotePictures(InPlace):
     # --- on the trainer ----------------------------------------------------------------------------
 
     def received(self, batch: RemoteBatch) -> Any:
-        """The batch that is delivered. Its bad samples are counted as if they had been met here.
+        """Returns the batch that is delivered. Its bad samples are counted as if they had been met here.
 
         Raises:
             LeftOut: if every sample was left out.
@@ -243,7 +243,7 @@ def _check_folder(store: Any) -> None:
 
 
 def _sendable(error: BaseException) -> BaseException:
-    """The error, or one that says the same if it cannot be pickled."""
+    """Returns the error, or one that says the same if it cannot be pickled."""
     from ray import cloudpickle
 
     try:
@@ -286,7 +286,7 @@ class Parcel(NamedTuple):
 
 
 def packed(batch: Any) -> tuple[bytes, list[Any], list[bool], list[Any]]:
-    """(content, storages, lendable, arrays) of a batch.
+    """Pickles a batch: returns (content, storages, lendable, arrays).
 
     Raises:
         ValueError: for a tensor on a device.
@@ -301,8 +301,9 @@ def packed(batch: Any) -> tuple[bytes, list[Any], list[bool], list[Any]]:
 
 
 def received(parcel: Parcel, lends: bool) -> Parcel:
-    """The parcel in memory of this process. ``lends``: whether the tensors of leaves stay in Ray's
-    memory, which they hold, and which may not be written to. Runs no code of the batch's classes."""
+    """Returns the parcel in memory of this process. ``lends``: whether the tensors of leaves stay in
+    Ray's memory, which they hold, and which may not be written to. Runs no code of the batch's
+    classes."""
     storages = [
         array if lends and lendable else array.copy()
         for array, lendable in zip(parcel.storages, parcel.lendable, strict=True)
@@ -311,7 +312,7 @@ def received(parcel: Parcel, lends: bool) -> Parcel:
 
 
 def opened(parcel: Parcel) -> Any:
-    """The batch of a parcel that was `received`."""
+    """Opens the batch of a parcel that was `received`."""
     return _Opener(parcel).load()
 
 
@@ -508,7 +509,7 @@ class Session:
             Session._seated = None
 
     def _made_fetcher(self) -> Any:
-        """A fetcher, which a worker_init_fn of ours makes in torch's place. That also changes how
+        """Makes a fetcher, which a worker_init_fn of ours makes in torch's place. That also changes how
         torch's worker loop tells that the data have ended."""
         setup, names = self._setup, torch_worker.__dict__
         create: Any = self._create
@@ -573,7 +574,7 @@ class Session:
             pass  # it was raised in the place of that batch, too
 
     def _wrapped(self) -> ExceptionWrapper:
-        """The error that is being handled, with the node where it was raised."""
+        """Wraps the error that is being handled, with the node where it was raised."""
         error = sys.exc_info()[1]
         name_sample(error)
         where = f"in Ray actor {self._worker} on node {self._node}"
@@ -581,7 +582,7 @@ class Session:
 
 
 def lacking(error: BaseException | None, node: str) -> str:
-    """What to do about a file that a node does not have; empty for another error."""
+    """Says what to do about a file that a node does not have; empty for another error."""
     while error is not None and not isinstance(error, FileNotFoundError):
         error = error.__cause__
     if error is None or error.filename is None:
@@ -601,7 +602,7 @@ def lacking(error: BaseException | None, node: str) -> str:
 
 
 def _states() -> bytes:
-    """The states of the global generators."""
+    """Pickles the states of the global generators."""
     return pickle.dumps(
         (random.getstate(), torch.get_rng_state().numpy(), np.random.get_state()), protocol=5
     )
@@ -685,6 +686,6 @@ class BatchActor:
 
 
 def node_name() -> str:
-    """The name of this process's node: its address, and the beginning of Ray's name for it."""
+    """Returns the name of this process's node: its address, and the beginning of Ray's name for it."""
     node = ray.get_runtime_context().get_node_id()
     return f"{ray.util.get_node_ip_address()} ({node[:8]})"

@@ -121,7 +121,7 @@ class ActorPool:
         self.kept: tuple[Any, Any] = (None, None)  # a dataset, and the reference to its setup
 
     def serves(self, options: Mapping[str, Any]) -> bool:
-        """Whether the pool is of this process, has these options and is connected as it was."""
+        """Returns whether the pool is of this process, has these options and is connected as it was."""
         return self._home.here and self.options == options and self._job in ("", _job())
 
     @property
@@ -180,7 +180,7 @@ class ActorPool:
         self.kept = (None, None)
 
     def nodes(self) -> dict[str, int]:
-        """How many actors there are on each node."""
+        """Counts the actors on each node."""
         found: dict[str, int] = {}
         for actor in list(self._all):
             if actor.up and not actor.dead:
@@ -189,5 +189,5 @@ class ActorPool:
 
 
 def _job() -> str:
-    """The name of this process's connection to its cluster."""
+    """Returns the name of this process's connection to its cluster."""
     return str(connected().get_runtime_context().get_job_id())

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Task:
-    """What a worker is asked for: the batch of torch's ``number``, or the next epoch (None). ``order``:
-    its place among all that this worker is asked for. ``session``: in which it was asked for last.
+    """A request to a worker: the batch of torch's ``number``, or the next epoch (None). ``order``: its
+    place among all that this worker is asked for. ``session``: in which it was asked for last.
     ``tries``: how many actors have died of it, as far as one can tell."""
 
     worker: Worker
@@ -122,9 +122,9 @@ class Worker:
         return task
 
     def due(self) -> list[Task]:
-        """What the actor is to be asked for now, and was not in this session: from the first task that
-        was not answered on. Those behind it that were answered are asked for again with it, because the
-        ones after them go on from there. At a task at which an actor has died, no more is asked for,
+        """Lists what the actor is to be asked for now, and was not in this session: from the first task
+        that was not answered on. Those behind it that were answered are asked for again with it, because
+        the ones after them go on from there. At a task at which an actor has died, no more is asked for,
         or nobody could tell at which of several tasks actors die."""
         tasks = list(self.tasks.values())
         if tasks and tasks[0].tries:
@@ -173,7 +173,7 @@ class Worker:
         return forgotten
 
     def beginning(self) -> Beginning:
-        """Where it begins in an actor, which is then asked for what is `due`."""
+        """Returns where the worker begins in an actor, which is then asked for what is `due`."""
         if self._goes_on:
             message, state = self._resumed
             return Beginning(self.number, state, message, self._since)
@@ -221,7 +221,7 @@ class Asking:
     # --- on the way to the actors ------------------------------------------------------------------
 
     def worker(self, setup: Setup, number: int) -> Worker:
-        """One of torch's workers."""
+        """Makes one of torch's workers."""
         if self._setup is None:
             setup.stateless = isinstance(setup.dataset, RemotePictures)
             self._setup = setup
@@ -338,11 +338,11 @@ class Asking:
                 up.remove(actor)
 
     def _session_of(self, actor: Actor) -> str:
-        """The only session that an actor has for batches that any actor can make."""
+        """Returns the only session that an actor has for batches that any actor can make."""
         return f"{self._name}-any-{self._actors.index(actor)}"
 
     def _overdue(self) -> bool:
-        """Whether Ray seems to have no room for the actors that are not up."""
+        """Returns whether Ray seems to have no room for the actors that are not up."""
         now = time.monotonic()
         late = [actor for actor in self._actors if actor not in self._ready]
         return all(now - actor.asked > PATIENCE for actor in late)
@@ -412,7 +412,7 @@ class Crew(Asking):
         self._answers.put(item)
 
     def get(self, timeout: float | None = None) -> Any:
-        """The next that came for torch's iterator: (number, data).
+        """Returns the next item that came for torch's iterator: (number, data).
 
         Raises:
             queue.Empty: if nothing came within ``timeout`` seconds.
@@ -455,7 +455,7 @@ class Crew(Asking):
         return self._answers.qsize()
 
     def _take_answer(self, answer: Answer) -> Any:
-        """What an answer means to torch's iterator; None if nothing."""
+        """Takes an answer, and returns what it means to torch's iterator; None if nothing."""
         actor, task, error, parcel = answer.actor, answer.task, answer.error, answer.parcel
         if parcel is None and self._pool.disconnected and not _of_batch(task, error):
             return None  # it ended with the connection
@@ -632,21 +632,21 @@ class Crew(Asking):
 
 
 def _wanted(task: Task, actor: Actor) -> bool:
-    """Whether what a task asks for is to come from this actor."""
+    """Returns whether what a task asks for is to come from this actor."""
     worker = task.worker
     bound = worker.session and worker.actor is not actor
     return not (worker.ended or task.done or bound)
 
 
 def _of_batch(task: Any, error: BaseException | None) -> bool:
-    """Whether it is an error that making a batch has raised."""
+    """Returns whether it is an error that making a batch has raised."""
     from ray import exceptions
 
     return task is not None and isinstance(error, exceptions.RayTaskError)
 
 
 def _of_task(error: BaseException) -> bool:
-    """Whether a call failed, and not its actor or node."""
+    """Returns whether a call failed, and not its actor or node."""
     from ray import exceptions
 
     if isinstance(error, exceptions.RayTaskError):
@@ -727,7 +727,7 @@ class _Context:
         return _Indices(self._crew)
 
     def Process(self, target: Any, args: tuple[Any, ...]) -> Worker:
-        """``target`` is torch's _worker_loop."""
+        """Makes the worker. ``target`` is torch's _worker_loop."""
         given = named_arguments(target, args)
         setup = Setup(
             kind=given["dataset_kind"],
