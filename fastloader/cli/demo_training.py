@@ -110,7 +110,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a run measured."""
+    """The measurements of a run."""
 
     job: Job
     classes: list[str]
@@ -140,12 +140,13 @@ class Run:
 
 
 def resolve_device(device: str) -> str:
-    """The device that ``device`` means here. Raises ValueError for one that is not there."""
+    """Returns the device that ``device`` means here. Raises ValueError for one that is not there."""
     return str(devices.resolve_device(device))
 
 
 def make_dataset(folder: Path, size: int) -> ImageFolder:
-    """Random crops, mirrored half the time. Raises FileNotFoundError when there is no picture."""
+    """Makes a dataset of random crops, mirrored half the time. Raises FileNotFoundError when there is no
+    picture."""
     chain = transforms.Compose(
         [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
     )
@@ -176,7 +177,8 @@ def make_network(classes: int) -> nn.Module:
 
 
 def make_loader(job: Job, dataset: ImageFolder) -> tuple[Any, Callable[[Any], Any]]:
-    """The loader, and what the training loop does to each of its batches before the network."""
+    """Makes the loader, and returns with it what the training loop does to each of its batches before
+    the network."""
     device = torch.device(job.device)
     arguments: dict[str, Any] = {
         "batch_size": job.batch_size,
@@ -208,7 +210,7 @@ def ready_batches(
     asks: list[float],
     waits: list[float],
 ) -> Iterator[Any]:
-    """``steps`` batches as the network takes them, over as many epochs as that needs. Appends to
+    """Gives ``steps`` batches as the network takes them, over as many epochs as that needs. Appends to
     ``asks`` when each was asked for, and to ``waits`` the seconds until it was there."""
     iterator = None
     for _ in range(steps):
@@ -242,8 +244,8 @@ class Trainer:
 
 
 def train_and_send(job: Job, sender: Connection) -> None:
-    """Body of a process of its own: memory, caches and threads that one loader leaves behind would
-    otherwise be counted for the other. Sends a Run, or what is wrong with the pictures."""
+    """Trains in a process of its own, because memory, caches and threads that one loader leaves behind
+    would otherwise be counted for the other. Sends a Run, or what is wrong with the pictures."""
     # Ctrl-C reaches every process of the terminal; the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A spawned process spawns, too, unless it is told otherwise. DataLoader's workers begin as they do
@@ -325,7 +327,8 @@ def _cpu_seconds() -> float:
 
 
 def _warm_up(job: Job, dataset: ImageFolder, device: torch.device) -> None:
-    """What only the first run would pay for: files into the page cache, torch's threads and kernels."""
+    """Does what only the first run would pay for: files into the page cache, torch's threads and
+    kernels."""
     budget = _PAGE_CACHE_BYTES
     for path, _ in dataset.samples[: job.steps * job.batch_size]:
         with regular_file(path) as file:

@@ -75,7 +75,7 @@ def push(folder: str, uri: str, collection: str, fields: Fields, listed: str | N
 
 
 def _push(collection: Any, pictures: ImageFolder, names: list[str], fields: Fields) -> int:
-    """How many pictures were there already."""
+    """Puts what is missing into the collection, and returns how many pictures were there already."""
     collection.create_index(fields.key, unique=True)
     there = 0
     with progress("pushing", len(names)) as line:
@@ -95,8 +95,8 @@ def _push(collection: Any, pictures: ImageFolder, names: list[str], fields: Fiel
 def _names_there(
     collection: Any, pictures: ImageFolder, wanted: dict[str, int], fields: Fields
 ) -> set[str]:
-    """The names that are there. Their documents are read, because another folder may have files of the
-    same names."""
+    """Returns the names that are there. Their documents are read, because another folder may have files
+    of the same names."""
     found = set()
     for document in collection.find({fields.key: {"$in": list(wanted)}}):
         name = document[fields.key]
@@ -116,7 +116,7 @@ def _names_there(
 def _documents(
     pictures: ImageFolder, names: list[str], indices: list[int], fields: Fields
 ) -> Iterator[list[dict[str, Any]]]:
-    """As many at a time as are sent together."""
+    """Makes the documents, as many at a time as are sent together."""
     some: list[dict[str, Any]] = []
     size = 0
     for index in indices:

@@ -88,7 +88,7 @@ def _take_results(
 
 
 def _run(begun: list[Any], name: str, indices: range) -> tuple[list[Any], str]:
-    """A task: what was prepared, up to the first failure, and what that says."""
+    """Runs a task: returns what was prepared, up to the first failure, and what that says."""
     import ray
 
     made: list[Any] = []
@@ -171,8 +171,8 @@ class HelpFormat(argparse.HelpFormatter):
 
 
 def printable(text: str) -> str:
-    """The text on one line. What is no character to be seen is escaped: a terminal may take it for an
-    order, and no encoding has the bytes of a name that is no UTF-8."""
+    """Returns the text on one line. What is no character to be seen is escaped: a terminal may take it
+    for an order, and no encoding has the bytes of a name that is no UTF-8."""
     return "".join(
         each.encode("unicode_escape").decode()
         if unicodedata.category(each)[0] == "C" or each in "\u2028\u2029"

@@ -42,8 +42,8 @@ from fastloader.transforms._reader.kinds import known_class
 
 @dataclasses.dataclass
 class Rate:
-    """What came of a loader. ``seconds`` go from the beginning of an epoch to the last batch that was
-    taken, and leave out the wait for the first batch of each measurement, which is in
+    """The measurements of a loader. ``seconds`` go from the beginning of an epoch to the last batch that
+    was taken, and leave out the wait for the first batch of each measurement, which is in
     ``first_batch_s``: the shortest. ``samples`` leaves out those first batches. ``epochs`` ended."""
 
     samples: int = 0
@@ -111,7 +111,7 @@ def measure(
 
 
 def samples_of(batch: Any, loader: Any) -> int:
-    """How many samples are in a batch. Without a batch size, the dataset gives batches or samples: a
+    """Counts the samples in a batch. Without a batch size, the dataset gives batches or samples: a
     tensor of four dimensions is of several pictures, and so are texts or numbers in a list as long as
     all that is beside it."""
     if getattr(loader, "batch_sampler", None) is None:
@@ -121,7 +121,7 @@ def samples_of(batch: Any, loader: Any) -> int:
 
 
 def _pictures_in(batch: Any) -> int:
-    """The samples of what the dataset gave itself."""
+    """Counts the samples of what the dataset gave itself."""
     parts = list(batch.values()) if isinstance(batch, Mapping) else batch
     parts = list(parts) if isinstance(parts, list | tuple) else [parts]
     lengths = [_first_length(each) for each in parts]
@@ -154,8 +154,9 @@ _TAIL = ("ToTensor", "Normalize")
 
 @dataclasses.dataclass(frozen=True)
 class Native:
-    """``plan``: what the loader does, in words. ``chain``: of native pictures; None if they are not.
-    ``reason``: why not; empty if they are, or if other batches are native."""
+    """The native path of a loader. ``plan``: what the loader does, in words. ``chain``: of native
+    pictures; None if they are not. ``reason``: why not; empty if they are, or if other batches are
+    native."""
 
     plan: str
     chain: Chain | None
@@ -170,7 +171,7 @@ class Native:
             return cls(plan, None, str(refusal) if plan.startswith("Python path") else "")
 
     def lines(self, dataset: Any) -> list[str]:
-        """The plan and, if something is not native, what to change."""
+        """Lists the plan and, if something is not native, what to change."""
         found = [f"the plan: {self.plan}"]
         if not self.reason:
             return found
@@ -189,7 +190,7 @@ class Native:
 
 
 def _advice(dataset: Any) -> str:
-    """What to write for a dataset that nobody knows."""
+    """Says what to write for a dataset that nobody knows."""
     if other := native_form(dataset):
         streamed = isinstance(dataset, IterableDataset) and "HFImages" in other
         return f"{'load it without streaming, and ' * streamed}give {other} in its place"
@@ -204,8 +205,8 @@ def _advice(dataset: Any) -> str:
 
 
 def tail(dataset: Any, chain: Chain | None) -> str:
-    """The package of ToTensor and Normalize, if the transform ends in these two and has nothing else
-    behind the pixels; otherwise empty."""
+    """Returns the package of ToTensor and Normalize, if the transform ends in these two and has nothing
+    else behind the pixels; otherwise empty."""
     if chain is None or chain.mean is None or chain.erasing is not None or chain.grey:
         return ""
     steps = [*steps_of(getattr(first_part(dataset), "transform", None))][-2:]
@@ -224,7 +225,8 @@ _BY_SAMPLERS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"
 
 
 def rebuilt(plain: DataLoader[Any], **more: Any) -> FastLoader[Any]:
-    """A FastLoader over the same dataset, with the constructor arguments of ``plain``, but ``more``.
+    """Makes a FastLoader over the same dataset, with the constructor arguments of ``plain``, but
+    ``more``.
 
     Raises:
         TuneError: for a subclass that does something of its own.
@@ -260,7 +262,7 @@ def rebuilt(plain: DataLoader[Any], **more: Any) -> FastLoader[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What the measured loops do with each batch: nothing, if the user has named no function."""
+    """The step that measured loops do with each batch: nothing, if the user has named no function."""
 
     text: str = ""
     function: Callable[[Any], Any] | None = None
@@ -353,7 +355,7 @@ def check_change(target: Target, change: Change) -> None:
 
 
 def _refused(tree: ast.Module) -> Iterator[int]:
-    """The lines where an attribute of a loader is set that is fixed when a FastLoader is made."""
+    """Gives the lines where an attribute of a loader is set that is fixed when a FastLoader is made."""
     loaders = {
         ast.unparse(target)
         for node in ast.walk(tree)
@@ -497,7 +499,7 @@ def _print_rate(kind: str, rate: Rate) -> None:
 
 
 def _print_conditions(plain: DataLoader[Any], native: bool) -> None:
-    """What of that ratio a larger dataset, or more workers, would change."""
+    """Prints what of that ratio a larger dataset, or more workers, would change."""
     try:
         batches = len(plain)
     except (TypeError, NotImplementedError):  # its dataset has no length
@@ -516,7 +518,7 @@ def _print_conditions(plain: DataLoader[Any], native: bool) -> None:
 
 
 def _print_step(rate: Rate, step: Step) -> None:
-    """What the rate means for a training loop, if that is not run here."""
+    """Prints what the rate means for a training loop, if that is not run here."""
     if rate.samples and not step.text:
         print(
             "Your training step was not run (--step names it). If it takes more than "

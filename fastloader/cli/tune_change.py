@@ -28,9 +28,9 @@ _PLAIN, _OURS = "DataLoader", "FastLoader"
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """``arguments``: what FastLoader is to get besides DataLoader's, by name, as source text.
-    ``normalization``: mean and std, if the transform's ToTensor and Normalize can go; None if not.
-    ``home``: the package of these two."""
+    """The change of a loader to a FastLoader. ``arguments``: what it is to get besides DataLoader's, by
+    name, as source text. ``normalization``: mean and std, if the transform's ToTensor and Normalize can
+    go; None if not. ``home``: the package of these two."""
 
     arguments: dict[str, str]
     normalization: tuple[Sequence[float], Sequence[float]] | None
@@ -45,8 +45,8 @@ class Edit:
 
 
 def diff_of(file: str | None, lines: tuple[int, int], change: Change) -> str:
-    """A unified diff, which ``patch`` applies, or else one that shows what to write. ``lines``: the
-    first and the last line where the loader is made; (1, 0) for all of the file."""
+    """Writes a unified diff, which ``patch`` applies, or else one that shows what to write. ``lines``:
+    the first and the last line where the loader is made; (1, 0) for all of the file."""
     source, changed = _read(file), changed_source(file, lines, change)
     if file is None or source is None or changed is None:
         return _shown_only(change)
@@ -63,7 +63,7 @@ def diff_of(file: str | None, lines: tuple[int, int], change: Change) -> str:
 
 
 def changed_source(file: str | None, lines: tuple[int, int], change: Change) -> bytes | None:
-    """The file with the change; None if there is none to write."""
+    """Returns the file with the change; None if there is none to write."""
     source = _read(file)
     if source is None:
         return None
@@ -74,12 +74,12 @@ def changed_source(file: str | None, lines: tuple[int, int], change: Change) -> 
 
 
 def _lines(source: bytes) -> list[str]:
-    """As ``patch`` divides them: str.splitlines also ends a line at a form feed."""
+    """Splits the source as ``patch`` divides it: str.splitlines also ends a line at a form feed."""
     return [line.decode() for line in source.splitlines(keepends=True)]
 
 
 def _read(file: str | None) -> bytes | None:
-    """The source, if it is text that can be changed byte by byte."""
+    """Reads the source, if it is text that can be changed byte by byte."""
     if file is None:
         return None
     try:
@@ -110,7 +110,7 @@ def _mean_and_std(change: Change) -> dict[str, str]:
 
 
 def _changed(source: bytes, lines: tuple[int, int], change: Change) -> bytes | None:
-    """The source with the change; None if it is not clear where that goes."""
+    """Returns the source with the change; None if it is not clear where that goes."""
     tree = ast.parse(source)
     offsets = [0]
     for line in source.splitlines(keepends=True):
@@ -161,13 +161,13 @@ def _called(node: ast.AST) -> str:
 
 
 def _may_have_workers(call: ast.Call) -> bool:
-    """Whether num_workers may be among the arguments without standing there by name."""
+    """Returns whether num_workers may be among the arguments without standing there by name."""
     several = any(isinstance(each, ast.Starred) for each in call.args)
     return several or len(call.args) > 5 or any(each.arg is None for each in call.keywords)
 
 
 def _makings(call: ast.Call, inside: list[ast.expr], tree: ast.Module) -> list[ast.expr]:
-    """The expressions of which the function makes the call's dataset."""
+    """Lists the expressions of which the function makes the call's dataset."""
     here = {id(node) for node in inside}
     values: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
@@ -189,7 +189,7 @@ def _makings(call: ast.Call, inside: list[ast.expr], tree: ast.Module) -> list[a
 
 
 def _conversions(inside: list[ast.expr]) -> Iterator[tuple[ast.Call, ast.Call]]:
-    """Each ToTensor() with the Normalize(...) behind it, at the end of a list."""
+    """Gives each ToTensor() with the Normalize(...) behind it, at the end of a list."""
     for node in inside:
         if isinstance(node, ast.List | ast.Tuple) and len(node.elts) >= 2:
             first, last = node.elts[-2:]
@@ -199,7 +199,7 @@ def _conversions(inside: list[ast.expr]) -> Iterator[tuple[ast.Call, ast.Call]]:
 
 
 def _added(source: bytes, call: ast.Call, span: _Span, arguments: dict[str, str]) -> Iterator[Edit]:
-    """The further arguments, behind the last one: on lines of their own if that stands so."""
+    """Adds the further arguments, behind the last one: on lines of their own if that stands so."""
     if not arguments:
         return
     end = span(call)[1]
@@ -217,8 +217,8 @@ def _added(source: bytes, call: ast.Call, span: _Span, arguments: dict[str, str]
 
 
 def _import(tree: ast.Module, call: ast.Call, offsets: list[int], bare: str) -> Edit:
-    """The line that imports FastLoader: in the place of DataLoader's, if nothing else needs that, or
-    behind the last import before the call. ``bare``: another line of imports, or empty."""
+    """Adds the line that imports FastLoader: in the place of DataLoader's, if nothing else needs that,
+    or behind the last import before the call. ``bare``: another line of imports, or empty."""
     text = f"from fastloader import {_OURS}\n"
     imports = [
         node
@@ -312,7 +312,7 @@ class Target:
 
 
 def look_up(text: str) -> tuple[Any, str | None]:
-    """What MODULE:NAME names, and the module's file.
+    """Looks up what MODULE:NAME names, and the module's file.
 
     Raises:
         TuneError: if there is no such thing.
@@ -422,7 +422,7 @@ def errors_explained(what: str, missing: str | None = None) -> Iterator[None]:
 
 
 def _raised_text(what: str, error: BaseException) -> str:
-    """What was raised and in which line: the last one that is of no package."""
+    """Says what was raised and in which line: the last one that is of no package."""
     message = str(error)
     frames = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
     # Of a worker's exception, torch has the traceback in the message.
