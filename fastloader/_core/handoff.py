@@ -100,7 +100,7 @@ class LentMemory:
         self._pool = weakref.ref(pool)
 
     def pool(self) -> Any | None:
-        """The native PinnedPool; None before there is one, and after it was closed."""
+        """Returns the native PinnedPool; None before there is one, and after it was closed."""
         return None if self._pool is None else self._pool()
 
 
@@ -212,7 +212,9 @@ class Source(ABC):
 
     def stand_in(self, loader: Loader, wanted: Normalization | None, reason: str) -> StandIn | None:
         """Returns an object that makes the samples of the next epoch in the place of the loader's
-        dataset; None if this source has nothing to offer."""
+        dataset; None if this source has nothing to offer. The sources are asked, in the order of
+        `Runtime.sources`, once none has given a plan; the first answer is taken. ``reason``: why the
+        `Fallback` makes the batches."""
         return None
 
     def begin_epoch(self, refused: str) -> None:

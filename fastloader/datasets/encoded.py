@@ -237,7 +237,7 @@ class PictureSource:
         return self.data.__array_interface__["data"][0], len(self.data)
 
     def opened(self) -> _native.FolderSource | _native.MemorySource:
-        """This one picture, as a source of the native module."""
+        """Opens this one picture as a source of the native module."""
         if self.path is not None:
             ends = np.array([len(self.path)], dtype=np.uint64)
             return extension.native.FolderSource(np.frombuffer(self.path, dtype=np.uint8), ends)

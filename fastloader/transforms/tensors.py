@@ -106,8 +106,8 @@ class Rolled:
         return mixed
 
     def target(self, target: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Mixed targets from labels (n,) or dense targets (n, num_classes). ``weights`` is float32
-        (n, 2): the weight of each target and that of its partner."""
+        """Mixes targets from labels (n,) or dense targets (n, num_classes). ``weights`` is float32 (n,
+        2): the weight of each target and that of its partner."""
         if target.dim() == 1:
             assert self.num_classes is not None
             target = torch.nn.functional.one_hot(target, self.num_classes)

@@ -85,7 +85,8 @@ class OpenStore(ImageStore, Protocol):
 
     def begin_look(self, indices: list[int]) -> Looking | None:
         """Begins to look whether what these files were read from, until now, is still what it was.
-        Returns None if each is read by itself, at once."""
+        Returns None if each is read by itself, at once. A look may wait for a network, and the caller
+        does not."""
         ...
 
     def name(self, index: int) -> str:

@@ -263,7 +263,8 @@ class ImageIterator(LoopIterator):
         return delivered
 
     def _begin_looks(self) -> None:
-        """Begins to look at the files of the batches that were read."""
+        """Begins to look at the files of the batches that were read. The loop waits for a look only when
+        it comes for the batch, and most looks have ended by then."""
         if self._decoder.store.packed:
             for each in list(self._flight):  # which another thread may clear
                 if type(each) is PendingBatch:

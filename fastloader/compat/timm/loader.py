@@ -482,7 +482,7 @@ def create_loader(
     batch_schedule_random_mix: float = 0.1,
     num_batches: int | None = None,
 ) -> PrefetchLoader | FastLoader[Any]:
-    """timm 1.0.31's ``create_loader``, with its arguments, over a FastLoader.
+    """Makes a loader over a FastLoader, with the arguments of timm 1.0.31's ``create_loader``.
 
     Native are RandomResizedCrop, flips, resize and centre crop in all of timm's crop modes: C++ threads
     decode, crop, resize and normalise the pictures of folder datasets. Colour jitter, grayscale, blur,

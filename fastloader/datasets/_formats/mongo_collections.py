@@ -130,7 +130,8 @@ class Connection:
         return Error(f"MongoDB at {servers_of(self.uri)}: the loader ended before the answer came")
 
     def _error(self, error: BaseException, what: str = "") -> Error:
-        """The driver's exception without the password, which it may have in its text or its chain."""
+        """Makes an error of the driver's exception without the password, which it may have in its text
+        or its chain."""
         text = hidden(str(error), self.uri).partition(" (configured timeouts")[0]
         return Error(
             f"MongoDB at {servers_of(self.uri)}, database {self.database}: {what}"
@@ -167,17 +168,17 @@ def _client(uri: str, timeout: float) -> Any:
 
 
 def servers_of(uri: str) -> str:
-    """The part of a URI that may be shown: the servers, without user, password and options."""
+    """Returns the part of a URI that may be shown: the servers, without user, password and options."""
     return _authority(uri).rpartition("@")[2] or "?"
 
 
 def _authority(uri: str) -> str:
-    """User, password and servers."""
+    """Returns user, password and servers."""
     return re.split(r"[/?]", uri.partition("://")[2], maxsplit=1)[0]
 
 
 def hidden(text: str, uri: str) -> str:
-    """The text without the password of the URI, as that is written there and as it is meant."""
+    """Hides the password of the URI in a text, as it is written there and as it is meant."""
     before, at, _servers = _authority(uri).rpartition("@")
     secrets = [before.partition(":")[2]] if at else []
     secrets += re.findall(r"[?&]tlsCertificateKeyFilePassword=([^&]+)", uri, re.IGNORECASE)
@@ -225,8 +226,8 @@ def documents(reply: bytes, field: str, options: Any) -> Iterator[dict[str, Any]
 
 
 def _place_of(document: memoryview, name: bytes) -> tuple[int, int, int] | None:
-    """Where the element of this name begins, where its bytes begin, and where they end. None if it has
-    no plain bytes, or stands behind something that is not known here."""
+    """Returns where the element of this name begins, where its bytes begin, and where they end. None if
+    it has no plain bytes, or stands behind something that is not known here."""
     at, last = 4, len(document) - 1
     # Names are short. Behind this there is the picture, in a document of few fields.
     head = bytes(document[:4096])
@@ -297,8 +298,8 @@ class Documents:
             )
 
     def of(self, database: Any, keys: list[Any]) -> dict[Any, tuple[Any, Any]]:
-        """(picture, label) by key, of the keys for which there is a document; `TWICE` is the picture of
-        a key that two documents have.
+        """Reads (picture, label) by key, of the keys for which there is a document; `TWICE` is the
+        picture of a key that two documents have.
 
         Raises:
             BadDocument: if all take more than `MOST_BYTES` together.
@@ -332,7 +333,7 @@ class Documents:
                 yield document
 
     def all_keys(self, database: Any) -> Iterator[tuple[Any, Any]]:
-        """(key, label) of all documents, by ascending ``_id``."""
+        """Gives (key, label) of all documents, by ascending ``_id``."""
         fields = {"_id": 1, self.key: 1, **({self.label: 1} if self.label else {})}
         with database[self.collection].find({}, fields).sort("_id", 1) as cursor:
             for document in cursor:
@@ -354,14 +355,14 @@ class GridFiles(Documents):
         self.chunks = f"{collection}.chunks"
 
     def check_index(self, database: Any) -> None:
-        """The driver makes the indices of a bucket with its first file."""
+        """Checks that there is a file. The driver makes the indices of a bucket with its first file."""
         if database[self.collection].find_one({}, {"filename": 1}) is None:
             raise BadDocument(
                 f"there is no file in GridFS: {database.name}.{self.collection} is empty"
             )
 
     def all_keys(self, database: Any) -> Iterator[tuple[Any, Any]]:
-        """(name, label) of the newest file of each name, by the time of its upload."""
+        """Gives (name, label) of the newest file of each name, by the time of its upload."""
         fields = {"filename": 1, **({self.label: 1} if self.label else {})}
         newest: dict[Any, Any] = {}
         with database[self.collection].find({}, fields).sort("uploadDate", 1) as cursor:
@@ -389,7 +390,7 @@ class GridFiles(Documents):
         }
 
     def _content(self, database: Any, file: dict[str, Any]) -> bytes | None:
-        """None if the chunks are not the file's: it is being written, or removed."""
+        """Reads the content; None if the chunks are not the file's: it is being written, or removed."""
         length, read = int(file["length"]), 0
         parts: list[bytes] = []
         with database[self.chunks].find({"files_id": file["_id"]}).sort("n", 1) as chunks:
@@ -410,7 +411,7 @@ def _check_total(total: int) -> None:
 
 
 def field_of(document: Any, name: str) -> Any:
-    """The value of a field, None if it is missing."""
+    """Returns the value of a field, None if it is missing."""
     if name in document:
         return document[name]
     for part in name.split("."):
@@ -424,7 +425,8 @@ def field_of(document: Any, name: str) -> Any:
 
 
 def read_list(path: str | os.PathLike[str]) -> tuple[list[str], Any]:
-    """(keys, labels) of the well-known recipe's file: ``{"path_list": [...], "label_list": [...]}``.
+    """Reads (keys, labels) from the well-known recipe's file:
+    ``{"path_list": [...], "label_list": [...]}``.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -457,7 +459,7 @@ def whole_numbers(labels: Sequence[Any], where: str) -> Any:
 
 
 def is_label(value: Any) -> bool:
-    """Whether it is a whole number, of any type: some shells store all numbers as doubles."""
+    """Returns whether it is a whole number, of any type: some shells store all numbers as doubles."""
     return (isinstance(value, int) and not isinstance(value, bool)) or (
         isinstance(value, float) and value.is_integer()
     )

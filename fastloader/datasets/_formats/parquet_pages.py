@@ -26,7 +26,8 @@ FieldTree = Mapping[int, Any]
 
 
 def varint(data: Any, at: int, end: int) -> tuple[int, int]:
-    """A number of 7 bits a byte, and where it ends. Raises ValueError if it does not."""
+    """Reads a number of 7 bits a byte, and returns it with the place where it ends. Raises ValueError if
+    it does not end."""
     value = shift = 0
     while at < end and shift < 64:
         byte = data[at]
@@ -164,8 +165,8 @@ class PageHeader:
 
 
 def read_header(data: Any, begin: int, end: int) -> PageHeader:
-    """The header of the page at ``begin``, in a part of the file that ends at ``end``. Statistics in it
-    are skipped, however long they are.
+    """Reads the header of the page at ``begin``, in a part of the file that ends at ``end``. Statistics
+    in it are skipped, however long they are.
 
     Raises:
         DamagedParquet: which names the byte, for anything else.
@@ -194,7 +195,7 @@ _TOGETHER = 1 << 16  # numbers that are unpacked at a time, a multiple of 8
 
 
 def read_runs(data: Any, begin: int, end: int, count: int, width: int) -> Any:
-    """The first ``count`` numbers of ``width`` bits, int64, which lie in these bytes.
+    """Reads the first ``count`` numbers of ``width`` bits, int64, which lie in these bytes.
 
     Raises:
         DamagedParquet: which names the byte, if there are fewer, or they are wider than 32 bits.
@@ -259,8 +260,8 @@ Places = tuple[Any, Any]  # (offsets, sizes), uint64
 
 
 def places_of(data: Any, chunk: Chunk) -> Places:
-    """Where the values of an uncompressed chunk of byte arrays lie in the file; an offset of 0: null.
-    Reads headers, levels and lengths, and no value.
+    """Finds where the values of an uncompressed chunk of byte arrays lie in the file; an offset of 0:
+    null. Reads headers, levels and lengths, and no value.
 
     Raises:
         DamagedParquet: which names the byte, if the pages are not what Parquet writes.
@@ -296,8 +297,8 @@ def places_of(data: Any, chunk: Chunk) -> Places:
 
 
 def largest_page(data: Any, chunk: Chunk) -> int:
-    """The bytes of the largest page of a chunk, uncompressed: no value is larger, however often it
-    stands in the chunk. Reads headers.
+    """Returns the bytes of the largest page of a chunk, uncompressed: no value is larger, however often
+    it stands in the chunk. Reads headers.
 
     Raises:
         DamagedParquet: which names the byte, if a header is not what Parquet writes.
@@ -311,7 +312,7 @@ def largest_page(data: Any, chunk: Chunk) -> int:
 
 
 def _levels(data: Any, page: PageHeader, defined: int) -> tuple[Any, int]:
-    """(which values are there, where they begin)"""
+    """Reads which values are there, and where they begin."""
     begin = page.begin
     if page.kind == DATA_2:
         length = page.levels

@@ -177,8 +177,8 @@ class ObstoreBucket:
         self._root = root
 
     def _name(self, path: str) -> str:
-        """What obstore calls the object. It quotes the names of web servers' files itself, and in a URL
-        they are quoted already."""
+        """Returns what obstore calls the object. It quotes the names of web servers' files itself, and
+        in a URL they are quoted already."""
         return unquote(path, errors="surrogateescape") if self._by_http else path
 
     def _object(self, meta: Any) -> RemoteObject:
@@ -228,21 +228,23 @@ class Bucket(Protocol):
     def head(self, path: str) -> RemoteObject: ...
 
     def get(self, wanted: RemoteObject, path: str, begin: int, end: int) -> Any:
-        """The bytes from ``begin`` to ``end`` of this version. Raises ChangedObject for another one."""
+        """Reads the bytes from ``begin`` to ``end`` of this version. Raises ChangedObject for another
+        one."""
         ...
 
     def whole(self, path: str) -> Any:
-        """All bytes of the version that is there now. Raises Error for more than a picture has."""
+        """Reads all bytes of the version that is there now. Raises Error for more than a picture has."""
         ...
 
     def below(self, path: str, after: str | None, deep: bool) -> Iterator[list[RemoteObject]]:
-        """The objects whose path begins with ``path`` and a slash, page by page. With ``after``, only
-        those whose path comes behind that one. Without ``deep``, only those with no further slash."""
+        """Lists the objects whose path begins with ``path`` and a slash, page by page. With ``after``,
+        only those whose path comes behind that one. Without ``deep``, only those with no further
+        slash."""
         ...
 
 
 def open_bucket(root: str, options: Mapping[str, Any], stall: float) -> Bucket:
-    """``stall``: the seconds without a byte after which a request fails, by obstore.
+    """Opens a bucket. ``stall``: the seconds without a byte after which a request fails, by obstore.
 
     Raises:
         ImportError: if the library is missing.
@@ -272,7 +274,7 @@ class Refused(Error):
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether a request that failed so may succeed later."""
+    """Returns whether a request that failed so may succeed later."""
     if _is_any(error, _OBSTORE, "BaseError"):
         passing = _is_any(error, _OBSTORE, "GenericError", "JoinError")
         return passing and not _HOPELESS.search(str(error))
@@ -286,13 +288,13 @@ def may_pass(error: Exception) -> bool:
 
 
 def _is_any(error: Exception, module: str, *names: str) -> bool:
-    """Whether it is an exception of one of these classes, of a library that may not be there."""
+    """Returns whether it is an exception of one of these classes, of a library that may not be there."""
     return any(isinstance(error, identity.found(module, name) or ()) for name in names)
 
 
 def explained(url: str, error: Exception, what: str = "") -> Error:
-    """The library's exception without what it may have of signatures and keys in its text or its
-    chain."""
+    """Makes an error of the library's exception, without what it may have of signatures and keys in its
+    text or its chain."""
     text, _, details = str(error).partition("Debug source")
     text = " ".join(re.sub(r"\?\S+", "?...", text).split())[:500]
     messages = re.findall(r'message: "([^"]*)"', details)
@@ -328,7 +330,8 @@ class Listing:
         self._ascending = True
 
     def take_page(self, bucket: Bucket, path: str) -> bool:
-        """Whether there was a page more. If it raises, the next call asks for the same page."""
+        """Takes one more page, and returns whether there was one. If it raises, the next call asks for
+        the same page."""
         if self._pages is None:
             if not self._ascending:
                 self.found, self._last = [], None
@@ -354,8 +357,8 @@ GAP = 1 << 18  # bytes that are read and thrown away rather than asked for aroun
 
 
 def coalesced(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The (begin, end) of requests for these (offset, size): neighbours with a gap of at most `GAP`
-    between them share one, and none asks for more than `PART`."""
+    """Returns the (begin, end) of requests for these (offset, size): neighbours with a gap of at most
+    `GAP` between them share one, and none asks for more than `PART`."""
     spans: list[tuple[int, int]] = []
     for offset, size in sorted(places):
         end = offset + size
@@ -436,8 +439,8 @@ class Connection:
         wanted: Callable[[RemoteObject], bool] = lambda _each: True,
         deep: bool = True,
     ) -> list[RemoteObject]:
-        """The objects whose URL begins with this one and a slash, if ``wanted`` takes them; without
-        ``deep``, only those with no further slash. Raises ValueError for a web server."""
+        """Lists the objects whose URL begins with this one and a slash, if ``wanted`` takes them;
+        without ``deep``, only those with no further slash. Raises ValueError for a web server."""
         place_of(url)  # raises for what no message may show
         if is_http(url):
             raise ValueError(
@@ -452,7 +455,7 @@ class Connection:
         return listing.found
 
     def read(self, wanted: RemoteObject, begin: int, end: int) -> Any:
-        """The bytes from ``begin`` to ``end``, at most `PART` of them.
+        """Reads the bytes from ``begin`` to ``end``, at most `PART` of them.
 
         Raises:
             ChangedObject: a ValueError, if another version is there now.
@@ -469,7 +472,7 @@ class Connection:
         return found
 
     def whole(self, urls: Sequence[str]) -> list[Any]:
-        """All bytes of these objects, which are read at the same time."""
+        """Reads all bytes of these objects, at the same time."""
 
         def read(url: str) -> Any:
             found = self._call(url, lambda bucket, path: bucket.whole(path))

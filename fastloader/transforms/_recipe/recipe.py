@@ -213,7 +213,7 @@ def _blend_factors(weights: Sequence[float], share: float) -> list[float]:
 
 
 def _single(value: float) -> float:
-    """Rounds to 32 bits."""
+    """Rounds to 32 bits. One operation on such numbers, rounded, is the operation of 32 bits."""
     return ctypes.c_float(value).value
 
 

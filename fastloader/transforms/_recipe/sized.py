@@ -143,8 +143,8 @@ def _random_resized_crop(numbers: Numbers, size: Size, draws: Draws) -> list[Ope
 
 
 def _affine_about(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """F.affine of torchvision's v1. Numbers: degrees, pixels to the right, pixels down, scale, degrees
-    of shear along x, along y, resampling, fill (3), and the centre's x and y; the middle without
+    """Computes F.affine of torchvision's v1. Numbers: degrees, pixels to the right, pixels down, scale,
+    degrees of shear along x, along y, resampling, fill (3), and the centre's x and y; the middle without
     them."""
     angle, right, down, scale, shear_x, shear_y, resampling, *rest = numbers
     x, y = rest[3:] if len(rest) > 3 else (size[1] * 0.5, size[0] * 0.5)
@@ -160,7 +160,7 @@ def _affine_about(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]
 
 
 def _affine_about_v2(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """F.affine of torchvision's v2, which sums in another order, with the numbers of v1's."""
+    """Computes F.affine of torchvision's v2, which sums in another order, with the numbers of v1's."""
     angle, right, down, scale, shear_x, shear_y, resampling, *rest = numbers
     x, y = rest[3:] if len(rest) > 3 else (size[1] * 0.5, size[0] * 0.5)
     turn, sx, sy = math.radians(angle), math.radians(shear_x), math.radians(shear_y)

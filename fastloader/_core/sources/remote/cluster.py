@@ -48,8 +48,8 @@ def ray_module(asked: str = "worker_backend='ray'") -> Any:
 
 
 def connected() -> Any:
-    """Ray, if this process is connected to a cluster. Ray itself would start one on this machine at the
-    first call, where the user may have meant another.
+    """Returns Ray, if this process is connected to a cluster. Ray itself would start one on this machine
+    at the first call, where the user may have meant another.
 
     Raises:
         Error: if it is not connected, or only its parent was, or it is so through a Ray Client, which

@@ -375,7 +375,8 @@ def _answered(
     session: str,
     future: Any,
 ) -> None:
-    """Called on a thread of Ray's. A batch is copied here, so that the loop does not wait for that."""
+    """Takes an answer, on a thread of Ray's. A batch is copied here, so that the loop does not wait for
+    that."""
     arrived, parcel, error = time.time(), None, future.exception()
     if error is None:
         actor.tasks.pop(number, None)
