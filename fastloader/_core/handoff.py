@@ -59,7 +59,7 @@ class Slots(Protocol):
 
     @property
     def depth(self) -> int:
-        """How many slots there are now."""
+        """The number of slots, as it is now."""
         ...
 
     @property

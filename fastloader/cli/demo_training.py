@@ -32,8 +32,9 @@ from fastloader.transforms._pillow import regular_file
 
 
 class PeakMemory:
-    """``with PeakMemory() as peak:`` samples five times a second. ``peak.bytes`` is the largest sum
-    over this process and its descendants, or None where the system does not tell.
+    """Measures the peak of memory: ``with PeakMemory() as peak:`` samples five times a second.
+    ``peak.bytes`` is the largest sum over this process and its descendants, or None where the system
+    does not tell.
 
     Proportional set size: a page that several processes share (torch's own code after a fork, a batch
     on its way) counts once in all, where the usual RSS would count it for each of them.
@@ -128,7 +129,7 @@ class Run:
 
     @property
     def images_per_second(self) -> float:
-        """After the first batch, whose latency is a figure of its own."""
+        """The pictures per second after the first batch, whose latency is a figure of its own."""
         seconds = self.seconds - self.waits[0]
         return (self.job.steps - 1) * self.job.batch_size / seconds if seconds > 0 else math.nan
 

@@ -145,7 +145,7 @@ class _Hashes:
 
 
 def _keep_name(path: str) -> None:
-    """Has the system write down that the file has its name now."""
+    """Makes the system write down that the file has its name now."""
     folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -182,7 +182,8 @@ class IndexingError(Exception):
 
 
 class _Indexed(NamedTuple):
-    """``record``: the seek index. It is None for a picture that needs none, or can have none."""
+    """The result for one picture. ``record``: the seek index. It is None for a picture that needs none,
+    or can have none."""
 
     record: bytes | None
     picture_bytes: int

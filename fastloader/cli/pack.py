@@ -92,7 +92,7 @@ class Writer:
             raise
 
     def _begin(self, source: PackSource, encoding: Encoding) -> None:
-        """Goes on with what is in the file."""
+        """Continues the file from what is in it."""
         with self._environment.begin() as transaction:
             found = transaction.get(META)
             strange = found is None and self._environment.stat()["entries"]

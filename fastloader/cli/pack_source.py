@@ -387,9 +387,9 @@ def _as_file(image: EncodedImage, index: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Encoding:
-    """How pictures are stored: as they are unless ``max_side`` or ``quality`` ask for less. Pictures
-    that come without a file are stored as PNG, which loses nothing, unless ``quality`` is given.
-    ``recode``: "baseline" writes progressive JPEGs anew as sequential ones of the same pixels.
+    """The way in which pictures are stored: as they are unless ``max_side`` or ``quality`` ask for less.
+    Pictures that come without a file are stored as PNG, which loses nothing, unless ``quality`` is
+    given. ``recode``: "baseline" writes progressive JPEGs anew as sequential ones of the same pixels.
     ``index``: whether JPEGs get a seek index; None: that is still to be decided, by `decided`."""
 
     max_side: int | None = None

@@ -271,9 +271,9 @@ class TuneError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """``make``: gives the loader; the same object each time if the user has named a loader. ``file`` and
-    ``lines``: where it is written; None and (1, 0) if that is not known. ``function``: what the user has
-    named, unless that is a loader."""
+    """The loader that the user has named. ``make``: gives the loader; the same object each time if the
+    user has named a loader. ``file`` and ``lines``: where it is written; None and (1, 0) if that is not
+    known. ``function``: what the user has named, unless that is a loader."""
 
     text: str
     make: Callable[[], Any]

@@ -242,7 +242,7 @@ class PreparedLoader:
 
     @property
     def batches_per_step(self) -> int:
-        """How many batches the FastLoader makes for one step of the loop."""
+        """The number of batches that the FastLoader makes for one step of the loop."""
         return 1
 
     def received(self, state: dict[str, Any]) -> int:

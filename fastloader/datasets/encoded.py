@@ -51,10 +51,10 @@ class EncodedPlace:
 
 
 class Keeping:
-    """While it is entered, batches that this thread collates keep their encoded pictures: a place stands
-    for each column of them. Attributes: ``columns``, the `EncodedImage`s of each column that is kept;
-    ``made``, how many pictures were made meanwhile; ``why``, what ``refusal`` returned. It is asked at
-    the first picture, and says why all pictures are to be made; an empty answer keeps them."""
+    """Keeps encoded pictures encoded: while it is entered, a place stands for each column of them in the
+    batches that this thread collates. Attributes: ``columns``, the `EncodedImage`s of each column that
+    is kept; ``made``, how many pictures were made meanwhile; ``why``, what ``refusal`` returned. It is
+    asked at the first picture, and says why all pictures are to be made; an empty answer keeps them."""
 
     def __init__(self, refusal: Callable[[], str] = str) -> None:
         self.columns: list[list[Any]] = []
@@ -222,7 +222,7 @@ class PictureSource:
 
     @property
     def name(self) -> str:
-        """What messages call the picture."""
+        """The name of the picture in messages."""
         if self.path is not None:
             return os.fsdecode(self.path)
         return f"{len(self.data)} bytes in memory" if self.called is None else self.called

@@ -171,8 +171,8 @@ class LMDBDataset(Pictures, called="LMDB files"):
 
     @contextlib.contextmanager
     def _damage_noticed(self) -> Iterator[None]:
-        """Has an error name the URL, and the cache forget a file that is damaged: that may have happened
-        on the way."""
+        """Makes an error name the URL, and the cache forget a file that is damaged: that may have
+        happened on the way."""
         try:
             yield
         except ValueError as error:
@@ -201,7 +201,7 @@ class LMDBDataset(Pictures, called="LMDB files"):
             raise DamagedError(f"{self.path}: {error}") from None
 
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these records ahead, all at the same time. Waits for nothing."""
+        """Asks the system to read these records ahead, all at the same time. Waits for nothing."""
         self.environment.will_need(indices, self._count)
 
     def name(self, index: int) -> str:

@@ -128,7 +128,7 @@ _formats: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 
 
 class Pictures(Dataset[Any]):
-    """What a dataset of pictures is, in whatever files or database they lie: the base of all of
+    """A dataset of pictures, in whatever files or database they lie: the base class of all of
     `fastloader.datasets` that have pictures, and of formats of your own. ::
 
         class MyShards(Pictures, called="my shards"):

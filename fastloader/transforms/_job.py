@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Decode(NamedTuple):
-    """How files are decoded: FastLoader's ``decode`` and ``truncated``."""
+    """The options for decoding files: FastLoader's ``decode`` and ``truncated``."""
 
     mode: str = "exact"
     truncated: str = "error"

@@ -18,8 +18,9 @@ _LABELS = ("label", "labels", "target", "targets", "y")
 
 @dataclasses.dataclass(frozen=True)
 class ShownPictures:
-    """``pixels``: an array (H, W, 3) or (H, W, 4) of bytes for each picture. ``titles``: one for each;
-    empty if the batch has no labels. ``note``: what else was done to the pixels."""
+    """The pictures of a batch, as a person sees them. ``pixels``: an array (H, W, 3) or (H, W, 4) of
+    bytes for each picture. ``titles``: one for each; empty if the batch has no labels. ``note``: what
+    else was done to the pixels."""
 
     pixels: list[NDArray[np.uint8]]
     titles: list[str]

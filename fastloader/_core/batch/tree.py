@@ -39,7 +39,7 @@ class Movable:
 
 
 class _Opened(enum.Enum):
-    """How a value is opened, by its type."""
+    """The way to open a value, by its type."""
 
     NOT = enum.auto()  # not opened but visited
     PLAIN = enum.auto()  # neither opened nor visited, because nothing is in it
@@ -288,7 +288,8 @@ def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """How an image leaf lies in memory. ``shape`` is (N, C, H, W), whatever the order of the bytes."""
+    """The layout of an image leaf in memory. ``shape`` is (N, C, H, W), whatever the order of the
+    bytes."""
 
     shape: tuple[int, int, int, int]
     nhwc: bool

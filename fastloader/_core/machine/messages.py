@@ -38,7 +38,7 @@ def log_level() -> str:
 
 
 def attach() -> bool:
-    """Has the logger "fastloader" write to stderr, if ``FASTLOADER_LOG`` says so, and returns whether
+    """Makes the logger "fastloader" write to stderr, if ``FASTLOADER_LOG`` says so, and returns whether
     it does. Called once, at ``import fastloader``."""
     level = log_level()
     if not level:
@@ -93,7 +93,8 @@ def progress(
 
 
 class Progress:
-    """``step(count)`` says that so many more are done, from any thread."""
+    """A line on the terminal that says how far something is. ``step(count)`` counts so many more as
+    done, from any thread."""
 
     def __init__(self, what: str, total: int | None, unit: str, after: float, begun: int) -> None:
         self._what = what

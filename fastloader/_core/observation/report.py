@@ -25,8 +25,8 @@ LITTLE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What bounds a loop. ``bound`` is "storage", "decode", "copy", "Python", "remote workers",
-    "network", "GPU", "training step" or "unknown"."""
+    """The judgement of what bounds a loop. ``bound`` is "storage", "decode", "copy", "Python", "remote
+    workers", "network", "GPU", "training step" or "unknown"."""
 
     bound: str
     text: str
@@ -321,8 +321,8 @@ def _percent(share: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What bounded the loop since the loader was made. ``print`` it for a table that ends in the
-    verdict.
+    """The report of what bounded the loop since the loader was made. ``print`` it for a table that ends
+    in the verdict.
 
     ``bound`` is "storage", "decode", "copy", "Python", "remote workers", "network", "GPU", "training
     step" or "unknown". ``verdict`` and ``advice`` say the same in words. Each of the ``stages`` has

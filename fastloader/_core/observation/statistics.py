@@ -271,7 +271,7 @@ class Stage:
 
     @property
     def by(self) -> str:
-        """Who works, in words: "4 decode threads"."""
+        """The workers, in words: "4 decode threads"."""
         if self.threads > 1:
             return f"{self.threads} {self.where}"
         return _ONE.get(self.where, self.where)
@@ -320,7 +320,7 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class AutoChoice:
-    """What "auto" has chosen, and why."""
+    """The choice of an "auto" argument, and the reason."""
 
     chosen: int | None  # None if there is nothing to choose
     why: str

@@ -240,7 +240,8 @@ class PendingBatch:
         )
 
     def begin_look(self) -> None:
-        """Has the store look at what the pictures were read from, once the pool is done with them."""
+        """Begins the store's look at what the pictures were read from, once the pool is done with
+        them."""
         if self._look is None and self.batch.ready():
             self._look = self._store.begin_look(self.files)
 

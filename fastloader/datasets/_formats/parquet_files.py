@@ -289,7 +289,7 @@ class ParquetFile(MappedFile):
 
     @property
     def features(self) -> dict[str, Any]:
-        """What ``datasets`` noted of the columns, by their names."""
+        """The notes of ``datasets`` about the columns, by their names."""
         noted = (self.reader.schema_arrow.metadata or {}).get(b"huggingface")
         try:
             found = json.loads(noted)["info"]["features"] if noted else {}

@@ -149,10 +149,10 @@ class DamagedParquet(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class PageHeader:
-    """``kind``: `DATA`, `DICTIONARY` or `DATA_2`. ``begin`` and ``end``: where the page lies in the
-    file. ``unpacked``: its bytes, uncompressed. ``values``: how many it has, nulls among them.
-    ``encoding``: of the values. ``levels``: the encoding of the definition levels in `DATA`, and their
-    bytes in `DATA_2`. ``repeats``: the bytes of the repetition levels in `DATA_2`."""
+    """The header of a page. ``kind``: `DATA`, `DICTIONARY` or `DATA_2`. ``begin`` and ``end``: where the
+    page lies in the file. ``unpacked``: its bytes, uncompressed. ``values``: how many it has, nulls
+    among them. ``encoding``: of the values. ``levels``: the encoding of the definition levels in `DATA`,
+    and their bytes in `DATA_2`. ``repeats``: the bytes of the repetition levels in `DATA_2`."""
 
     kind: int
     begin: int

@@ -90,7 +90,8 @@ class HeldFile:
         return os.pread(self.descriptor, size, offset)
 
     def remove(self) -> None:
-        """Has nobody find the file any more. Those who hold it keep what they have."""
+        """Removes the name of the file, so that nobody finds it any more. Processes that hold it keep
+        what they have."""
         with contextlib.suppress(OSError):  # another user's, which is theirs to remove
             if is_at(self.path, os.fstat(self.descriptor)):
                 os.unlink(self.path)
@@ -494,7 +495,7 @@ def _permitted(path: str) -> Iterator[None]:
 
 
 def _sync(folder: str) -> None:
-    """Has the disk keep a renaming, too."""
+    """Makes the disk keep a renaming, too."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

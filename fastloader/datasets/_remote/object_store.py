@@ -34,9 +34,9 @@ class ChangedObject(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RemoteObject:
-    """``url``: where it is. ``size``: its bytes. ``etag``: what the store calls this version, without
-    quotes, or None.
-    ``modified``: when it was written, in nanoseconds since 1970; 0: the store does not tell."""
+    """One version of an object. ``url``: where it is. ``size``: its bytes. ``etag``: what the store
+    calls this version, without quotes, or None. ``modified``: when it was written, in nanoseconds since
+    1970; 0: the store does not tell."""
 
     url: str
     size: int
@@ -65,12 +65,12 @@ class RemoteObject:
 
     @property
     def path(self) -> str:
-        """Where it is in its bucket."""
+        """The object's path in its bucket."""
         return place_of(self.url).path
 
     @property
     def md5(self) -> str | None:
-        """What the tag says that the MD5 of the contents is. A store may use a tag of this form for
+        """The MD5 of the contents, according to the tag. A store may use a tag of this form for
         something else."""
         tag = (self.etag or "").lower()
         is_hash = len(tag) == 32 and not set(tag) - set("0123456789abcdef")
@@ -90,7 +90,8 @@ class RemoteObject:
 
 
 class FsspecBucket:
-    """Whatever fsspec knows, such as hf:// or sftp://. Its file systems have timeouts of their own."""
+    """A bucket of whatever fsspec knows, such as hf:// or sftp://. Its file systems have timeouts of
+    their own."""
 
     def __init__(self, root: str, options: Mapping[str, Any]) -> None:
         try:
@@ -155,7 +156,7 @@ _UNQUOTED = "/!$&'()*+,;=:@"  # what stands in the path of a URL as it is
 
 
 class ObstoreBucket:
-    """Whatever obstore has a driver for. Retries are the caller's, who counts them."""
+    """A bucket of whatever obstore has a driver for. The caller tries again, because it counts that."""
 
     def __init__(self, root: str, options: Mapping[str, Any], stall: float) -> None:
         store = _obstore_module().store
@@ -487,8 +488,8 @@ class Connection:
     def begin_read(
         self, wanted: RemoteObject, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
     ) -> Callable[[], list[bytes]]:
-        """Has ``pool`` read the (offset, size) of one object, where neighbours share a request, and
-        returns what waits for them."""
+        """Begins to read the (offset, size) of one object in ``pool``, where neighbours share a request,
+        and returns a function that waits for them."""
         parts = coalesced(places)
         reading = [pool.submit(self.read, wanted, begin, end) for begin, end in parts]
 

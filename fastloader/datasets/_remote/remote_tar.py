@@ -96,7 +96,7 @@ class RemoteTarShard:
         self._local = None
 
     def let_go(self) -> None:
-        """Lets the cache have the room of the shard when it needs that."""
+        """Releases the shard's room, which the cache may use when it needs that."""
         held, self._held, self._local = self._held, None, None
         if held is not None:
             held.close()
@@ -132,7 +132,8 @@ class RemoteTarShard:
     def begin_read(
         self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
     ) -> Callable[[], list[bytes]]:
-        """Has ``pool`` read the files at these (offset, size), and returns what waits for them."""
+        """Begins to read the files at these (offset, size) in ``pool``, and returns a function that
+        waits for them."""
         if self.whole:
             return self.local.begin_read(places, pool)
         # With its header in front of each, which tells whether the index is right.

@@ -219,7 +219,7 @@ class ShardCache:
             held.close()
 
     def trim(self) -> None:
-        """Has the folder keep its bound after something was written beside a shard."""
+        """Makes the folder keep its bound after something was written beside a shard."""
         with contextlib.suppress(OSError):  # a folder that may only be read gets nothing more
             self._counters.add("evicted", self._files.trim())
 

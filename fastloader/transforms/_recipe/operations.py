@@ -112,7 +112,7 @@ def _solarize(image: Any, numbers: Numbers) -> Any:
 
 
 def _solarize_add(image: Any, numbers: Numbers) -> Any:
-    """Does the operation as timm does."""
+    """Adds to values below a threshold, as timm does."""
     add, threshold = int(numbers[0]), numbers[1] if len(numbers) > 1 else 128
     table = [min(255, max(0, v + add)) if v < threshold else v for v in range(256)]
     return _looked_up(image, table)
@@ -165,7 +165,7 @@ def _grayscale(image: Any, _numbers: Numbers) -> Any:
 
 
 def _hue(image: Any, numbers: Numbers) -> Any:
-    """Does the operation as torchvision does: the turn is cut to a byte before it wraps."""
+    """Turns the hue as torchvision does: the turn is cut to a byte before it wraps."""
     if image.mode in ("L", "1", "I", "F"):
         return image
     module = _pillow.image_module()
@@ -182,7 +182,7 @@ def _pillow_blur(image: Any, numbers: Numbers) -> Any:
 
 
 def _gaussian_blur(image: Any, numbers: Numbers) -> Any:
-    """Does the operation as torchvision does, which convolves tensors even for Pillow pictures."""
+    """Blurs as torchvision does, which convolves tensors even for Pillow pictures."""
     edges, sigmas = (int(numbers[0]), int(numbers[1])), (numbers[2], numbers[-1])
     pixels = np.array(image)
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
@@ -239,7 +239,7 @@ def _rotate(image: Any, numbers: Numbers) -> Any:
 
 
 def _pad(image: Any, numbers: Numbers) -> Any:
-    """Does the operation as torchvision does."""
+    """Pads as torchvision does."""
     left, top, right, bottom, mode = (int(number) for number in numbers[:5])
     if mode == 0:
         size = (image.width + left + right, image.height + top + bottom)

@@ -45,7 +45,8 @@ MIXINGS = ("sum", "blend", "blends")
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """``after + sign * round(unit * (offset + scale * min(max(x, low), high)))``, where x is drawn.
+    """A number that a step draws. With a drawn x, it is
+    ``after + sign * round(unit * (offset + scale * min(max(x, low), high)))``.
 
     ``origin`` says how: "constant" is ``a``; "uniform" is in [a, b); "table" is one of ``values``;
     "normal" has the mean a and the standard deviation b. ``unit`` is 1, or the picture's "width" or

@@ -143,12 +143,11 @@ class EncodedColumn:
 
 @dataclasses.dataclass
 class EncodedBatch:
-    """``tree`` is the collated batch with an `EncodedPlace` for each of ``columns``. ``chains`` are
-    pickled, as they crossed. ``samples``: how many there are; None for one that is not collated.
-    ``made``: how many pictures were decoded where the samples were made, ``why`` in words.
-    ``parts``: the pictures of the columns, if a worker has made them, ``drawn_by`` what they are drawn
-    by then.
-    """
+    """A collated batch, whose pictures may still be encoded. ``tree`` is the collated batch with an
+    `EncodedPlace` for each of ``columns``. ``chains`` are pickled, as they crossed. ``samples``: how
+    many there are; None for one that is not collated. ``made``: how many pictures were decoded where the
+    samples were made, ``why`` in words. ``parts``: the pictures of the columns, if a worker has made
+    them, ``drawn_by`` what they are drawn by then."""
 
     tree: Any
     files: EncodedFiles

@@ -46,8 +46,8 @@ from fastloader.transforms._normalization import Normalization
 
 @dataclasses.dataclass(frozen=True)
 class PictureOptions:
-    """How the pictures are made, and what becomes of them on the trainer. ``normalization``: what the
-    actor applies. ``mixed_later``: whether the delivery erases and mixes."""
+    """The options by which an actor makes pictures, and the trainer finishes them. ``normalization``:
+    what the actor applies. ``mixed_later``: whether the delivery erases and mixes."""
 
     threads: int
     decode: Decode
@@ -59,10 +59,9 @@ class PictureOptions:
 
 @dataclasses.dataclass
 class RemoteBatch:
-    """What comes of an index batch: the batch, or why there is none. ``tree`` is None if every sample
-    was left out. ``bad``: the bad samples, and what was wrong with each. ``samples`` and ``seeds``:
-    by which the delivery erases and mixes. ``counted``: whether the trainer has counted the bad
-    ones."""
+    """The answer to an index batch: the batch, or why there is none. ``tree`` is None if every sample
+    was left out. ``bad``: the bad samples, and what was wrong with each. ``samples`` and ``seeds``: by
+    which the delivery erases and mixes. ``counted``: whether the trainer has counted the bad ones."""
 
     tree: Any
     asked: int
@@ -265,10 +264,11 @@ _SHORT = 16 << 10
 
 
 class Parcel(NamedTuple):
-    """``content`` is a pickled batch without the memory of its ``storages`` and its numpy ``arrays``,
-    empty if nothing is to be delivered. ``lendable``: which storages are only those of leaves.
-    ``state``: of the worker's generators after the batch; None if nothing draws from them. ``spent``:
-    the seconds that the actor was at it. ``sent``: when it was done, by the clock of its node."""
+    """A batch on its way from an actor. ``content`` is a pickled batch without the memory of its
+    ``storages`` and its numpy ``arrays``, empty if nothing is to be delivered. ``lendable``: which
+    storages are only those of leaves. ``state``: of the worker's generators after the batch; None if
+    nothing draws from them. ``spent``: the seconds that the actor was at it. ``sent``: when it was done,
+    by the clock of its node."""
 
     content: bytes
     storages: list[Any]
@@ -338,7 +338,8 @@ class _Packer(cloudpickle.CloudPickler):
 
     @property
     def lendable(self) -> list[bool]:
-        """Of which storages all tensors are leaves of the batch, which a delivery can copy."""
+        """For each storage, whether all its tensors are leaves of the batch, which a delivery can
+        copy."""
         return [place in self._leaves and place not in self._others for place in self._numbers]
 
     def reducer_override(self, value: Any) -> Any:
@@ -415,8 +416,8 @@ _STOP = torch_worker._IterableDatasetStopIteration
 
 @dataclasses.dataclass
 class Setup:
-    """What torch gives to each of its workers. ``stateless``: whether a batch depends on its index batch
-    alone, so that any worker may make it."""
+    """The setup that torch gives to each of its workers. ``stateless``: whether a batch depends on its
+    index batch alone, so that any worker may make it."""
 
     kind: int
     dataset: Any
@@ -431,10 +432,11 @@ class Setup:
 
 @dataclasses.dataclass
 class Beginning:
-    """Where a worker begins. ``worker``: its number. ``state``: of its generators; None for that of its
-    seed. ``resumed``: the message that began the epoch, if that is not the first of persistent workers.
-    ``again``: pickled index batches of this epoch, and how often each, whose batches are made again and
-    not sent: an iterable dataset, and one with a state, comes to where it was in no other way."""
+    """The place where a worker begins. ``worker``: its number. ``state``: of its generators; None for
+    that of its seed. ``resumed``: the message that began the epoch, if that is not the first of
+    persistent workers. ``again``: pickled index batches of this epoch, and how often each, whose batches
+    are made again and not sent: an iterable dataset, and one with a state, comes to where it was in no
+    other way."""
 
     worker: int
     state: bytes | None = None

@@ -59,9 +59,9 @@ def _came_up(actor: weakref.ref[Actor], future: Any) -> None:
 
 
 class Answer(NamedTuple):
-    """What has come from an actor: the ``parcel`` of a ``task``, or the ``error`` in its place. Without
-    a task, whether the actor is up. ``number``: of the call, in the actor's ``tasks``. ``session``: of
-    the worker that was asked. ``arrived``: when it came, by this process's clock."""
+    """An answer from an actor: the ``parcel`` of a ``task``, or the ``error`` in its place. Without a
+    task, whether the actor is up. ``number``: of the call, in the actor's ``tasks``. ``session``: of the
+    worker that was asked. ``arrived``: when it came, by this process's clock."""
 
     actor: Actor
     task: Any
@@ -74,7 +74,7 @@ class Answer(NamedTuple):
 
 @dataclasses.dataclass
 class NodeCounts:
-    """What the actors of a node have done: the seconds that they were at it, and their batches."""
+    """The counts of a node's actors: the seconds that they worked, and their batches."""
 
     busy_s: float = 0.0
     batches: int = 0

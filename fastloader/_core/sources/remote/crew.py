@@ -759,7 +759,7 @@ class _Queue:
 
 
 class _Results(_Queue):
-    """What the workers send."""
+    """The queue of what the workers send."""
 
     def get(self, timeout: float | None = None) -> Any:
         return self._crew.get(timeout)
@@ -775,7 +775,7 @@ class _Results(_Queue):
 
 
 class _Indices(_Queue):
-    """What one worker is asked for."""
+    """The queue of what one worker is asked for."""
 
     worker: Worker
 
