@@ -179,8 +179,8 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
             3 and ends at 16.
         native: True (default) lets C++ threads make the batches of the image folders and arrays that
             they know, and False runs the dataset's own Python code. `plan` says which, and why.
-        decode: of native pictures. "exact" (default) gives Pillow's pixels, "whole" also fails wherever
-            Pillow would, and "fast" is approximate where a picture shrinks to half or less.
+        decode: how native pictures are decoded. "exact" (default) gives Pillow's pixels, "whole" also
+            fails wherever Pillow would, and "fast" is approximate if a picture shrinks to half or less.
         truncated: "error" (default) refuses a native picture whose bytes end early, and "pad" makes the
             missing rest grey.
         on_error: for a native sample that cannot be read: "raise" (default) gives its exception in the

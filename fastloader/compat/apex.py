@@ -44,7 +44,7 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         mean, std: One number per channel, in 0..1; default ImageNet's.
         device: The device, as in `FastLoader`. "auto" (default) takes the accelerator if there is one
             (CUDA, NPU, XPU, ...), else the CPU.
-        dtype: Of the inputs: torch.float32 (default), torch.float16 or torch.bfloat16. In half
+        dtype: The type of the inputs: torch.float32 (default), torch.float16 or torch.bfloat16. In half
             precision your loop needs no ``input.half()``.
 
     Inputs arrive in ``dtype`` as ``(x/255 - mean)/std``, rounded once, in the memory format of the first

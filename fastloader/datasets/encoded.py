@@ -394,8 +394,8 @@ class Single:
 
     Args:
         transform: its transform, as it was read.
-        seed, sample, number: what is drawn for it: the seed, its sample, and which picture of that it
-    is."""
+        seed, sample, number: the key of its draws; ``number`` says which of the sample's pictures it is.
+    """
 
     def __init__(
         self,
@@ -489,13 +489,13 @@ class EncodedImage:
     Args:
         source: A path (str or os.PathLike), or the encoded bytes: bytes, bytearray, memoryview, a numpy
             array or a tensor of uint8. Nothing is copied unless the picture crosses to another process.
-        transform: What is done to the RGB picture: a transform of torchvision, of timm or of
+        transform: The function of the RGB picture: a transform of torchvision, of timm or of
             `fastloader.transforms`, or a callable that takes a Pillow picture. None (default) gives its
             pixels, uint8 0..255 of shape (3, H, W), which collate only if all pictures have one size.
-        return_parameters: True gives a pair (tensor, parameters) in its place. The parameters say what
-            was drawn, for the part of the transform that is done natively. They are a dict of tensors:
-            "size" (height, width) of the picture, "box" (left, top, width, height) of the part that was
-            used, "hflip", "vflip", "interpolation" (Pillow's number) and "steps", which
+        return_parameters: True gives a pair (tensor, parameters) in the tensor's place. The parameters
+            say what was drawn, for the part of the transform that is done natively. They are a dict of
+            tensors: "size" (height, width) of the picture, "box" (left, top, width, height) of the part
+            that was used, "hflip", "vflip", "interpolation" (Pillow's number) and "steps", which
             `fastloader.transforms.named_steps` reads. False (default) gives the tensor alone.
 
     Raises:
@@ -608,8 +608,8 @@ def decode_image(
             array or a tensor of uint8.
         region: (left, top, width, height) in pixels, within the picture; None (default) is all of it.
         size: (height, width) to which the region is resized; None (default) leaves it as it is.
-        interpolation: Of the resize: "box", "bilinear" (default), "bicubic", "hamming" or "lanczos",
-            with antialiasing, as Pillow has them.
+        interpolation: The filter of the resize: "box", "bilinear" (default), "bicubic", "hamming" or
+            "lanczos", with antialiasing, as Pillow has them.
         as_tensor: False (default) gives a numpy array of uint8, 0..255, of shape (height, width, 3);
             True a torch tensor of shape (3, height, width).
 

@@ -172,9 +172,9 @@ class ImageFolder(FileList, called="folders"):
 
     Args:
         root: The folder of class folders, or its URL.
-        transform: What becomes of a picture: `fastloader.transforms` (which FastLoader does natively),
-            torchvision's, or any function of a Pillow image. With None (default), samples are (Pillow
-            image, class).
+        transform: The function that is applied to each picture: one of `fastloader.transforms`, which
+            FastLoader does natively, one of torchvision's, or any function of a Pillow image. With None
+            (default), samples are (Pillow image, class).
         target_transform: A function of the class number; None (default) leaves the number.
         is_valid_file: Tells whether to take a path; None (default) takes the extensions of
             ``IMG_EXTENSIONS``.
@@ -318,7 +318,7 @@ class ListImages(FileList, called="lists of pictures"):
         file: The list. ``.csv`` and ``.tsv``: a line for each picture, the first of which names the
             columns. ``.json``: a list of objects, or an object of lists (columns); ``.jsonl``: an object
             a line.
-        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        transform: The function that is applied to each picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         path: The column of paths.
         label: The column of labels; None: there is none, and labels are -1. If all are whole numbers,
@@ -339,8 +339,7 @@ class ListImages(FileList, called="lists of pictures"):
         class_to_idx: name to label, or None.
         samples: sequence of (path, label).
 
-    Files are read when they are wanted: one that is missing is an error
-    then.
+    Files are read when their samples are asked for. One that is missing is an error then.
 
     Raises:
         FileNotFoundError: if there is no such list.

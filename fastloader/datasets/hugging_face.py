@@ -52,7 +52,7 @@ class HFImages(Pictures, called="Hugging Face data sets"):
 
     Args:
         dataset: The data set: a ``datasets.Dataset``, one split. Its format and transform are not used.
-        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        transform: The function that is applied to each picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         image: The column of pictures, of the feature ``datasets.Image``.
         label: The column of class numbers; None: there is none, and labels are -1.

@@ -44,14 +44,14 @@ class LMDBDataset(Pictures, called="LMDB files"):
 
     Args:
         path: The file, or the folder of an environment in folder form, or the URL of a file.
-        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        transform: The function that is applied to each picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         legacy: Whether to read a file of the well-known recipe; default False. Such a file has pickled
             ``__keys__`` and ``__len__``. Its values are a pickled array, or a pickled tuple of image
             (bytes of a file, or array) and label. They are unpickled as tuples, lists, numbers, text,
             bytes and numpy arrays only. Python reads such a file, and not the native path.
-        samples: What a sample of a legacy file is. "pictures" (default): (picture, label). "as stored":
-            what was pickled, whatever it is, with an `EncodedImage` for each encoded picture, which has
+        samples: The form of a legacy file's samples. "pictures" (default): (picture, label). "as
+            stored": whatever was pickled, with an `EncodedImage` for each encoded picture, which has
             the ``transform``.
         cache: Where a file that comes from a URL is kept, and how to reach it. Default None: a
             `ShardCache` with its defaults. Not used for a path.

@@ -44,7 +44,8 @@ class MongoImages(Pictures):
             the driver.
         database, collection: Where the documents are. With ``gridfs`` the collection is the bucket's
             name, by default "fs".
-        transform: What becomes of a picture, as in `ImageFolder`; default None: a Pillow picture.
+        transform: The function that is applied to each picture, as in `ImageFolder`. Default None: a
+            Pillow picture.
         target_transform: A function of the label; None (default) leaves the label.
         image: The field of encoded pictures.
         key: The field by which documents are asked for, which must have an index. GridFS: "filename".

@@ -79,7 +79,7 @@ class ParquetImages(Pictures, called="Parquet files"):
     Args:
         files: The files: a path, a pattern (``train-*.parquet``), braces
             (``train-{00000..00009}.parquet``), or a list of such. Files of a pattern are sorted by name.
-        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        transform: The function that is applied to each picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         image: The column of pictures: bytes, or ``datasets``' struct of bytes and path.
         label: The column of class numbers; None: there is none, and labels are -1.

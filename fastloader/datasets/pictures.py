@@ -153,7 +153,7 @@ class Pictures(Dataset[Any]):
     ``__getitem__``, ``__getitems__`` and ``open_rgb`` as they are here, or Python calls its own.
 
     Attributes:
-        transform, target_transform: what becomes of a picture and of a label, or None.
+        transform, target_transform: the functions that are applied to a picture and to a label, or None.
         targets: the labels, an int64 array.
         spans: a `FileSpans`, or None.
         upright: whether pictures are turned as EXIF says; default False.

@@ -104,8 +104,8 @@ class ShardwiseSampler(DistributedSampler[int]):
     Each rank gets a run of that order of its own. So it shares few shards with other ranks, if there are
     at least as many groups of ``buffer`` shards as ranks. All ranks have the same order, by seed and
     epoch. An epoch that stops in the middle goes on with the same number of ranks or another one, if all
-    ranks have received the same number of samples: `FastLoader.state_dict` has what is needed. What was
-    received does not come again.
+    ranks have received the same number of samples: `FastLoader.state_dict` has what is needed. Samples
+    that were received do not come again.
 
     Every ``iter()`` begins the next epoch. ``set_epoch`` says which one. Iterating fetches shards;
     ``order(epoch)`` shows the order and fetches nothing. Also ``next(iter(loader))`` begins an epoch: on
@@ -117,11 +117,11 @@ class ShardwiseSampler(DistributedSampler[int]):
         num_replicas, rank: How many ranks there are, and which one this is. Default None: as
             torch.distributed has it, or one rank if that is not initialised.
         shuffle: False takes shards and samples in the dataset's order; default True.
-        seed: Of the order; default 0. It must be the same on all ranks.
+        seed: The seed of the order; default 0. It must be the same on all ranks.
         buffer: How many shards are mixed; default 8. The cache must have room for three times as many,
-            for each rank of the machine. How many these are says LOCAL_WORLD_SIZE in the environment,
-            or SLURM. Otherwise all ranks count.
-        policy: What becomes of the uneven end, as `FastLoader`'s ``distributed`` has it. "pad"
+            for each rank of the machine. LOCAL_WORLD_SIZE in the environment, or SLURM, says how many
+            ranks these are. Without them, all ranks count.
+        policy: How ranks share an uneven end, as `FastLoader`'s ``distributed`` has it. "pad"
             (default) repeats samples until all ranks have the same number. "drop" leaves the rest out.
             "exact" gives each sample once, so that some ranks have one more than others.
 

@@ -45,7 +45,7 @@ class TarImages(Pictures, called="tar shards"):
     Args:
         shards: The shards: a path, a URL, a pattern (``train-*.tar``), or WebDataset's braces
             (``train-{000000..000146}.tar``), or a list of such. Shards of a pattern are sorted by name.
-        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        transform: The function that is applied to each picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         image: The extensions of pictures; of a sample that has several, the first in this order counts.
             Default: those of the usual formats. Samples without such a file are left out.
@@ -63,12 +63,11 @@ class TarImages(Pictures, called="tar shards"):
     Attributes:
         shards: the paths or URLs.
         mapped: whether all shards are files on this machine, so that the native path reads them.
-        targets: the numbers in the samples' ``.cls`` files, an int64 array; -1: it has none, or holds
-            something else.
+        targets: the numbers in the samples' ``.cls`` files, an int64 array. -1: the
+            sample has none, or its file holds something else.
         classes: None.
 
-    A dataset may be pickled, and used after a fork
-    or in a spawned process.
+    A dataset may be pickled, and used after a fork or in a spawned process.
 
     Raises:
         FileNotFoundError: if a shard, or any shard for a pattern, is missing.

@@ -506,7 +506,7 @@ class TrivialAugmentWide(RecipeTransform):
     https://arxiv.org/abs/2103.10158.
 
     Args:
-        num_magnitude_bins: Of how many strengths one is drawn; default 31.
+        num_magnitude_bins: The number of strengths, of which one is drawn; default 31.
         interpolation: "nearest" (default), "bilinear" or "bicubic", also as torchvision's
             InterpolationMode or Pillow's constant, for the operations that warp.
         fill: The colour of what comes from outside, a number for all channels or (red, green, blue),

@@ -205,8 +205,8 @@ class MixUp(BatchMixing):
     batches of pictures are mixed while they are normalised.
 
     Args:
-        alpha: of the Beta distribution from which the share of the own image is drawn, one for each
-            batch; default 1.
+        alpha: The parameter of the Beta distribution from which the share of the own image is drawn,
+            once for each batch; default 1.
         num_classes: The number of classes, of which labels (B,) become targets (B, num_classes). None
             (default) is for dense labels (B, classes).
         labels_getter: "default": the labels stand behind the images.
@@ -225,8 +225,8 @@ class CutMix(BatchMixing):
     box's share: ``images, targets = cutmix(images, labels)``. It is used as `MixUp` is.
 
     Args:
-        alpha: of the Beta distribution from which the share of the own image is drawn, one for each
-            batch; default 1.
+        alpha: The parameter of the Beta distribution from which the share of the own image is drawn,
+            once for each batch; default 1.
         num_classes: The number of classes, of which labels (B,) become targets (B, num_classes). None
             (default) is for dense labels (B, classes).
         labels_getter: "default": the labels stand behind the images.
@@ -249,7 +249,7 @@ class RandomErasing(Transform):
         p: The probability that a picture is erased; default 0.5.
         scale: The range of the box's share of the area; default (0.02, 0.33).
         ratio: The range of the box's height / width, drawn log-uniformly; default (0.3, 3.3).
-        value: What stands in the box, in the units of the tensor: a number (default 0), one number per
+        value: The fill of the box, in the units of the tensor: a number (default 0), one number per
             channel, or "random" for a normal deviate of mean 0 and deviation 1 for each value.
         inplace: Whether the tensor itself is changed; default False.
 

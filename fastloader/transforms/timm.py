@@ -666,7 +666,7 @@ class CenterCropOrPad(RecipeTransform):
 
     Args:
         size: (height, width); an int is a square.
-        fill: What the image is padded with: one number for all channels, or one for each.
+        fill: The colour of the padding: one number for all channels, or one for each.
         padding_mode: "constant" (default) pads with ``fill``; "edge", "reflect" and "symmetric" continue
             the picture.
     """

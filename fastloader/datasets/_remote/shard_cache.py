@@ -80,7 +80,7 @@ class ShardCache:
             FASTLOADER_CACHE, or else ``fastloader`` in XDG_CACHE_HOME (``~/.cache``).
         max_bytes: The most that the folder may hold. Default None: half of what its file system has free
             and the folder holds now, together.
-        storage_options: What obstore's ``from_url`` takes beside the URL (``region``, ``endpoint``,
+        storage_options: The options of obstore's ``from_url`` besides the URL (``region``, ``endpoint``,
             ``credential_provider``, ``client_options``), or fsspec for the schemes that obstore has no
             driver for. Default None: nothing. Both find credentials in the environment by themselves.
         timeout: The seconds for which a request that fails is tried again, with pauses, and for which a
