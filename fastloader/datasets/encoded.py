@@ -121,8 +121,8 @@ def parameters(
         number: which picture of its sample each is.
     """
     rows: list[list[list[float]]] = []
-    for chain, each, (seed, sample) in zip(chains, drawn, keys, strict=True):
-        named = [] if each is None else [*chain.steps(each), *chain.erased(seed, sample, number)]
+    for chain, draws, (seed, sample) in zip(chains, drawn, keys, strict=True):
+        named = [] if draws is None else [*chain.steps(draws), *chain.erased(seed, sample, number)]
         rows.append([numbered(step) for step in named])
     longest = max((len(steps) for steps in rows), default=0)
     widest = max((len(step) for steps in rows for step in steps), default=1)
@@ -130,13 +130,13 @@ def parameters(
     for row, steps in zip(table, rows):
         for place, step in zip(row, steps):
             place[: len(step)] = torch.tensor(step, dtype=torch.float64, device="cpu")
-    known = [_UNREAD if each is None else each for each in drawn]
+    known = [_UNREAD if draws is None else draws for draws in drawn]
     return {
-        "size": _whole([each["size"] for each in known]),
-        "box": _whole([each["box"] for each in known]),
-        "hflip": _whole([each["hflip"] for each in known]).bool(),
-        "vflip": _whole([each["vflip"] for each in known]).bool(),
-        "interpolation": _whole([RESAMPLINGS.index(each["interpolation"]) for each in known]),
+        "size": _whole([draws["size"] for draws in known]),
+        "box": _whole([draws["box"] for draws in known]),
+        "hflip": _whole([draws["hflip"] for draws in known]).bool(),
+        "vflip": _whole([draws["vflip"] for draws in known]).bool(),
+        "interpolation": _whole([RESAMPLINGS.index(draws["interpolation"]) for draws in known]),
         "steps": table,
     }
 

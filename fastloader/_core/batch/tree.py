@@ -138,14 +138,14 @@ def _rebuilt(
 ) -> list[Any]:
     known = _opened.get
     rebuilt = []
-    for own, each in items:
-        opened = known(type(each))
+    for own_key, item in items:
+        opened = known(type(item))
         if opened is _PLAIN:
-            rebuilt.append(each)
+            rebuilt.append(item)
         elif opened is _NOT:
-            rebuilt.append(visit(each, own if key is None else key))
+            rebuilt.append(visit(item, own_key if key is None else key))
         else:
-            rebuilt.append(rebuild(each, visit, own if key is None else key))
+            rebuilt.append(rebuild(item, visit, own_key if key is None else key))
     return rebuilt
 
 

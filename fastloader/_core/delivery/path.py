@@ -26,7 +26,7 @@ _MAX_DEPTH = 64
 
 
 class DeliverySpec:
-    """The checked arguments of a delivery. ``asked`` is the device as it was given.
+    """The checked arguments of a delivery. ``given`` is the device as it was given.
 
     Raises:
         TypeError, ValueError: for arguments that cannot work.
@@ -42,7 +42,7 @@ class DeliverySpec:
         image_key: int | str | None,
         depth: int | str | None,
     ) -> None:
-        self.asked = device
+        self.given = device
         named = devices.check_device(device)
         self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
         self.depth = _checked_depth(depth)
@@ -64,7 +64,7 @@ class DeliverySpec:
         that is forked later.
         """
         if not self.settled:
-            self._device = devices.resolve_device(self.asked)
+            self._device = devices.resolve_device(self.given)
             self.settled = True
 
     @property
@@ -72,7 +72,7 @@ class DeliverySpec:
         """The device that batches go to. It may lack its number before the first ``iter()``."""
         if self.settled:
             return self._device
-        named = devices.check_device(self.asked)
+        named = devices.check_device(self.given)
         return torch.device(devices.accelerator_type() or "cpu") if named is None else named
 
 

@@ -207,7 +207,7 @@ def _check_delivery(
     delivery = loader._runtime.delivery
     made = delivery.normalization
     assert made is not None
-    target = delivery.spec.asked
+    target = delivery.spec.given
     own: tuple[Any, ...] = ("cpu" if target is None else target, made.mean, made.std, made.dtype)
     if own[0] != device:  # perhaps two names of the same device
         own = (devices.resolve_device(own[0]), *own[1:])

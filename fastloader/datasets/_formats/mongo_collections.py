@@ -309,12 +309,12 @@ class Documents:
         if self.key != "_id":
             fields["_id"] = 0
         collection = database[self.collection]
-        asked = set(wanted)
+        known = set(wanted)
         found: dict[Any, tuple[Any, Any]] = {}
         with collection.find_raw_batches({self.key: {"$in": wanted}}, fields) as replies:
             for document in self._bounded(replies, collection.codec_options):
                 key = field_of(document, self.key)
-                if not isinstance(key, Hashable) or key not in asked:
+                if not isinstance(key, Hashable) or key not in known:
                     continue  # a document whose key is a list has each of its values for a key
                 label = field_of(document, self.label) if self.label else None
                 if key in found:

@@ -45,15 +45,15 @@ class KeyedIndex:
         samples: int,
         normalization: Normalization | None,
     ) -> None:
-        self._asked = index, keys, position, samples, normalization
+        self._request = index, keys, position, samples, normalization
 
     def __reduce__(self) -> Any:
-        return _arrived, self._asked
+        return _arrived, self._request
 
 
 # What this worker process was asked for last. torch's worker loop takes an index batch when it is done
 # with the one before it.
-_asked: tuple[Any, EpochKeys, int, Normalization | None] | None = None
+_request: tuple[Any, EpochKeys, int, Normalization | None] | None = None
 _samples: WorkerSamples  # of an iterable dataset in the epoch of that
 _decoder: EncodedDecoder | None = None
 
@@ -61,14 +61,14 @@ _decoder: EncodedDecoder | None = None
 def _arrived(
     index: Any, keys: EpochKeys, position: int, samples: int, normalization: Normalization | None
 ) -> Any:
-    global _asked, _samples
+    global _request, _samples
     info = get_worker_info()
     assert info is not None
     if keys.iterable:
-        if _asked is None or _asked[1] != keys:
+        if _request is None or _request[1] != keys:
             _samples = WorkerSamples(keys.before)
         position = _samples.take(info.id, samples)
-    _asked = index, keys, position, normalization
+    _request = index, keys, position, normalization
     return index
 
 
@@ -77,9 +77,9 @@ def make(batch: EncodedBatch) -> None:
     main process, which tries again, and counts it."""
     global _decoder
     info = get_worker_info()
-    if _asked is None or info is None:
+    if _request is None or info is None:
         return
-    index, keys, position, normalization = _asked
+    index, keys, position, normalization = _request
     try:
         drawn_by = keys.of(info.dataset, batch.samples, index, position)
     except Error:  # which the main process raises, too

@@ -21,7 +21,8 @@ class Actor:
 
     Attributes: ``node``, the name of its node, empty until it is ``up``; ``tasks``, what it was asked
     for and has not answered, and ``references``, Ray's to these answers, both by the number of the call,
-    in the order of the calls; ``asked``, when it was asked for; ``listener``, where its answers go."""
+    in the order of the calls; ``asked_at``, when Ray was asked for it; ``listener``, where its answers
+    go."""
 
     def __init__(self, handle: Any, listener: queue.SimpleQueue[Any]) -> None:
         self.handle = handle
@@ -31,7 +32,7 @@ class Actor:
         self.failed: BaseException | None = None  # why Ray could not start it
         self.tasks: dict[int, Any] = {}
         self.references: dict[int, Any] = {}
-        self.asked = time.monotonic()
+        self.asked_at = time.monotonic()
         # The least difference seen between the clock of this process and that of its node. The fastest
         # message had it, and what a batch takes more is what it costs to bring its bytes.
         self.ahead = float("inf")
@@ -40,7 +41,7 @@ class Actor:
     def ask_whether_up(self) -> None:
         """Takes it as not up until it answers, which it does behind all that it was asked for before."""
         self.up = False
-        self.asked = time.monotonic()
+        self.asked_at = time.monotonic()
         # The future must not hold the actor, which would then never go out of scope.
         answer = functools.partial(_came_up, weakref.ref(self))
         self.handle.up.remote().future().add_done_callback(answer)
@@ -139,7 +140,7 @@ class ActorPool:
         taken, self._idle = idle[:count], idle[count:]
         for actor in taken:
             actor.listener = listener
-            actor.asked = time.monotonic()
+            actor.asked_at = time.monotonic()
         return taken + [self.start(listener) for _ in range(count - len(taken))]
 
     def start(self, listener: queue.SimpleQueue[Any]) -> Actor:

@@ -345,7 +345,7 @@ class Asking:
         """Returns whether Ray seems to have no room for the actors that are not up."""
         now = time.monotonic()
         late = [actor for actor in self._actors if actor not in self._ready]
-        return all(now - actor.asked > PATIENCE for actor in late)
+        return all(now - actor.asked_at > PATIENCE for actor in late)
 
     def _begin_in(self, worker: Worker, actor: Actor) -> None:
         """Begins a worker in an actor that is up, and asks there for what it has not answered."""
@@ -552,12 +552,12 @@ class Crew(Asking):
                 return
             now = time.monotonic()
             for actor in late:
-                if actor.node and now - actor.asked > _GIVES_UP_AFTER:
+                if actor.node and now - actor.asked_at > _GIVES_UP_AFTER:
                     text = "it is still at a batch of an epoch that is over"
                     self._died(actor, Error(text))
                     return
             up = [actor for actor in self._actors if actor in self._ready]
-            longest = max(now - actor.asked for actor in late)
+            longest = max(now - actor.asked_at for actor in late)
             if longest > _WARNS_AFTER and not self._warned:
                 self._warn(len(late), longest)
             if not up or longest <= PATIENCE:
@@ -565,7 +565,7 @@ class Crew(Asking):
             self._hand_out()
             for worker in self._workers:
                 own = worker.actor
-                if own not in late or worker.ended or now - own.asked <= PATIENCE:
+                if own not in late or worker.ended or now - own.asked_at <= PATIENCE:
                     continue
                 if self._setup is not None and not self._setup.stateless:
                     self._pool.counts.moved += 1
