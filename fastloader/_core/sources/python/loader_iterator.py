@@ -182,7 +182,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
         """Draws an index batch, and adds what its samples are drawn by."""
         self._drawn = index = super()._next_index()
         if self._seeds is not None:
-            index = self._seeds.beside(index, len(self._dataset), self._auto_collation)
+            index = self._seeds.with_seeds(index, len(self._dataset), self._auto_collation)
         encoded = self.encoded  # written out, because it is done for every batch of every dataset
         position = encoded.position
         encoded.asked[self._send_idx] = index, position

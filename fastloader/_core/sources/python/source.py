@@ -76,7 +76,7 @@ class PythonSource(Fallback):
         return PythonPlan(loader, reason, self, stand_in, normalized)
 
     def torch_iterator(self, loader: Loader, in_place: InPlace | None) -> Any:
-        """torch's way to `iterator`."""
+        """Asks the loader for torch's iterator, which in turn asks `iterator` for it."""
         self._in_place = in_place
         try:
             try:
@@ -148,11 +148,11 @@ class PythonSource(Fallback):
         if workers and loader.worker_backend == "process":
             counts = self.slots.counts
             if counts.fetched:
-                who, batches = WORKER_PROCESSES, counts.fetched
+                makers, batches = WORKER_PROCESSES, counts.fetched
                 fetched = counts.fetch_s - counts.collate_s
-                yield Stage("fetch", fetched, batches, "batch", who, workers, bound="Python")
+                yield Stage("fetch", fetched, batches, "batch", makers, workers, bound="Python")
                 collated = counts.collate_s
-                yield Stage("collate", collated, batches, "batch", who, workers, bound="Python")
+                yield Stage("collate", collated, batches, "batch", makers, workers, bound="Python")
             return
         if workers and loader.worker_backend == "ray":  # actors tell of their time
             return
@@ -165,9 +165,9 @@ class PythonSource(Fallback):
     def stats(self, loader: Loader) -> dict[str, Any]:
         processes = loader.num_workers > 0 and loader.worker_backend == "process"
         counted: dict[str, Any] = {"workers": self.slots.stats()} if processes else {}
-        asked = [each for each in parts_of(loader.dataset) if type(each) is MongoImages]
-        if asked:
-            totals = [each.counts() for each in asked]
+        databases = [each for each in parts_of(loader.dataset) if type(each) is MongoImages]
+        if databases:
+            totals = [each.counts() for each in databases]
             counted["documents"] = {key: sum(each[key] for each in totals) for key in totals[0]}
         parts = [each for each in parts_of(loader.dataset) if isinstance(each, Pictures)]
         caches = {
@@ -222,7 +222,7 @@ class PythonPlan:
         workers, count = "", self._loader.num_workers
         if count:
             workers = f", {counted(count, self._worker)}"
-        return f"Python path: {self._reason}{workers}{self._source.encoded.said(count)}"
+        return f"Python path: {self._reason}{workers}{self._source.encoded.plan_words(count)}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         loader = self._loader
