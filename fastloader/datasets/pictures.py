@@ -200,9 +200,9 @@ class Pictures(Dataset[Any]):
         return self._own_spans("image_bytes").read(checked_index(index, len(self)))
 
     def sources(self, indices: list[int]) -> list[PictureSource]:
-        """Reads the encoded pictures of a batch at the same time, as they are, not turned. A picture that
-        cannot be read becomes a source that says what is wrong. It is called where C++ threads cannot
-        read the pictures by themselves."""
+        """Reads the encoded pictures of a batch at the same time, as they are, not turned. A picture
+        that cannot be read becomes a source that says what is wrong. It is called where C++ threads
+        cannot read the pictures by themselves."""
         return [self._source(index) for index in indices]
 
     def places(self) -> tuple[Any, Any, Any]:
@@ -272,8 +272,8 @@ class Pictures(Dataset[Any]):
         return picture if self.transform is None else as_tensor_chain(self.transform)(picture)
 
     def _encoded(self, source: PictureSource) -> Any:
-        """Makes the picture of a sample whose source was read. A picture that EXIF turns is turned here and
-        encoded anew without loss, because what decodes an `EncodedImage` does not turn it."""
+        """Makes the picture of a sample whose source was read. A picture that EXIF turns is turned here
+        and encoded anew without loss, because what decodes an `EncodedImage` does not turn it."""
         if self.transform is None:
             return source.open_rgb(self.upright)
         return EncodedImage(_turned(source) if self.upright else source, self.transform)
