@@ -1,4 +1,5 @@
-"""``fastloader.EncodedImage``, which data sets of ours give as well, and so lies with them."""
+"""``fastloader.EncodedImage``. The class lies in ``datasets``, because fastloader's own datasets give it
+as well."""
 
 from fastloader.datasets.encoded import EncodedImage
 

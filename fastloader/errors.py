@@ -9,19 +9,19 @@ class Error(RuntimeError):
 
 
 class BackendError(Error):
-    """A device, its driver or its memory failed. Close the loader and make it anew."""
+    """A device, its driver or its memory failed. Close the loader and make a new one."""
 
 
 class StoppedError(Exception):
-    """Work for an epoch that has ended was given up. It does not derive from `Error`, because nothing
-    failed and no user sees it."""
+    """Work was given up because its epoch has ended. The class does not derive from `Error`, because
+    nothing failed and no user sees it."""
 
 
 class PythonPathWarning(UserWarning):
     """Pictures that could be read natively take the Python path, for the reason that the warning names.
-    It comes once for each loader and reason. docs/native.md says what is native."""
+    Each loader warns once for each reason. docs/native.md says what is native."""
 
 
 class NotNative(Exception):
-    """The reason why a source does not serve a dataset that it knows. A dataset that no source serves
-    takes the Python path."""
+    """A source knows this dataset and still cannot serve it; the message says why. A dataset that no
+    source serves takes the Python path."""

@@ -1,4 +1,4 @@
-"""``FastLoader``: torch's DataLoader that delivers to the device."""
+"""``FastLoader``: torch's DataLoader, whose batches arrive on the device."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ _READER = ("accelerate.accelerator",)
 
 
 class AccelerateNotice:
-    """The class attribute that Accelerate reads before it prepares a loader. It is False, because the
-    loader is not prepared. The first time that Accelerate reads it, it warns that Accelerate makes a
-    plain DataLoader, and says what to write. A loader's own attribute takes its place."""
+    """The class attribute that Accelerate reads before it prepares a loader. It is False: the loader is
+    not prepared yet. When Accelerate reads it for the first time, a warning says that Accelerate makes a
+    plain DataLoader, and what to write instead. An attribute of that name on the loader itself comes
+    first."""
 
     def __init__(self) -> None:
         self.warned = False
@@ -67,8 +68,8 @@ class AccelerateNotice:
 
 
 class ShownArguments:
-    """A base class. The signature of a subclass's ``__init__`` that passes ``**kwargs`` on names the
-    arguments that it passes.
+    """Base class that completes its subclasses' signatures: the signature of an ``__init__`` that passes
+    ``**kwargs`` on names the arguments that it passes.
 
     Frameworks make a loader again from those attributes that are arguments by the signature. Where it
     has ``**kwargs``, Lightning adds the arguments of DataLoader, and so would lose all others."""
@@ -110,7 +111,8 @@ def _may_be_left_out(each: inspect.Parameter) -> bool:
 
 
 def _by_name(each: inspect.Parameter) -> inspect.Parameter:
-    """Without need: the subclass may give it itself."""
+    """Returns the parameter as a keyword argument with a default, because the subclass may give it
+    itself."""
     default = None if each.default is each.empty else each.default
     return each.replace(kind=each.KEYWORD_ONLY, default=default)
 
@@ -119,19 +121,19 @@ def _by_name(each: inspect.Parameter) -> inspect.Parameter:
 
 
 def shown_loader(loader: FastLoader[Any]) -> str:
-    """``FastLoader(ImageFolder of 500 samples, batch_size=64, num_workers=8: <its plan>)``. Nothing is
-    decided by looking, and nothing is raised: debuggers and log messages show loaders that are half
-    made, too."""
+    """Returns the ``repr()`` of a loader: ``FastLoader(ImageFolder of 500 samples, batch_size=64,
+    num_workers=8: <its plan>)``. It decides nothing and raises nothing, because debuggers and log
+    messages also show loaders that are half made."""
     name = type(loader).__name__
     try:
         dataset = type(loader.dataset).__name__
         if hasattr(loader.dataset, "__len__"):
             dataset += f" of {len(loader.dataset)} samples"
-        said = f"{dataset}, batch_size={loader.batch_size}, num_workers={loader.num_workers}"
+        facts = f"{dataset}, batch_size={loader.batch_size}, num_workers={loader.num_workers}"
         sharding = loader._runtime.sharding
         if sharding is not None and not sharding.decided:  # which plan() would do
-            return f"{name}({said}, distributed='auto')"
-        return f"{name}({said}: {loader._runtime.plan(loader)})"
+            return f"{name}({facts}, distributed='auto')"
+        return f"{name}({facts}: {loader._runtime.plan(loader)})"
     except Exception:
         return object.__repr__(loader)
 
@@ -177,8 +179,8 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
             3 and ends at 16.
         native: True (default) lets C++ threads make the batches of the image folders and arrays that
             they know, and False runs the dataset's own Python code. `plan` says which, and why.
-        decode: of native pictures. "exact" (default) gives Pillow's pixels, "whole" also fails wherever
-            Pillow would, and "fast" is approximate where a picture shrinks to half or less.
+        decode: how native pictures are decoded. "exact" (default) gives Pillow's pixels, "whole" also
+            fails wherever Pillow would, and "fast" is approximate if a picture shrinks to half or less.
         truncated: "error" (default) refuses a native picture whose bytes end early, and "pad" makes the
             missing rest grey.
         on_error: for a native sample that cannot be read: "raise" (default) gives its exception in the
@@ -277,7 +279,7 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
 
     @property
     def sampler(self) -> Any:
-        """What gives the indices, or groups of them to batch_sampler."""
+        """The sampler of indices, from which ``batch_sampler``, if there is one, makes groups."""
         self._runtime.decide_sharding(self)
         return self.__dict__["sampler"]
 
@@ -288,7 +290,7 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
 
     @property
     def batch_sampler(self) -> Any:
-        """What gives the batches' indices; None with ``batch_size=None``."""
+        """The sampler of the batches' indices; None with ``batch_size=None``."""
         self._runtime.decide_sharding(self)
         return self.__dict__["batch_sampler"]
 
@@ -312,8 +314,8 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         return self._runtime.torch_iterator(self)
 
     def check_worker_number_rationality(self) -> None:
-        """Gives torch's warning of more workers than processors. Where the next epoch has other workers
-        than processes, the warning says what they are."""
+        """Gives torch's warning of more workers than processors. If the next epoch's workers are not
+        processes, the warning says what they are."""
         kind = self._runtime.kind_of_workers(self)
         if kind == WORKER_PROCESSES:
             super().check_worker_number_rationality()
@@ -348,12 +350,12 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         return self._runtime.iterate(self)
 
     def plan(self) -> str:
-        """How the next epoch's batches will be made and delivered, and why, in words."""
+        """Explains in words how the next epoch's batches will be made and delivered, and why."""
         return self._runtime.plan(self)
 
     def replay(self, index: int) -> dict[str, Any]:
-        """What became of sample ``index`` in the epoch begun last, so that Pillow can redo it:
-        ``{"box": (left, top, width, height), "hflip": bool, "vflip": bool, "interpolation": str,
+        """Returns what was drawn for sample ``index`` in the epoch begun last, so that Pillow can redo
+        it: ``{"box": (left, top, width, height), "hflip": bool, "vflip": bool, "interpolation": str,
         "steps": [(name, parameters), ...]}``. `fastloader.transforms.apply` redoes the steps.
 
         Raises ValueError when no step of the transform is known, or the epoch has not come to that
@@ -362,19 +364,20 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         return self._runtime.replay(self, index)
 
     def stats(self) -> LoaderStats:
-        """Counters since construction, cheap enough to ask at every step. `LoaderStats` has their names
-        and types, and docs/tuning.md says what each counts."""
+        """Returns the counters since construction. It is cheap enough for every step. `LoaderStats` has
+        their names and types, and docs/tuning.md says what each counts."""
         return self._runtime.stats(self)
 
     def report(self) -> Report:
-        """Where the time went since the loader was made, and the one change that would help most:
-        ``print`` it. It is cheap enough for every epoch (docs/tuning.md)."""
+        """Reports where the time went since the loader was made, and the one change that would help
+        most: ``print`` it. It is cheap enough for every epoch (docs/tuning.md)."""
         return make_report(self._runtime.observe(self))
 
     def headspace(self, batches: int = 50) -> Headspace:
-        """The training loop's speed if data were free: an iterable that gives one batch ``batches``
-        times. Run your own loop over it, then ask `report` how much there is to win (docs/tuning.md).
-        The first tenth is warm-up, and fewer than five steps behind it are not reported.
+        """Returns an iterable that gives one batch ``batches`` times, so that your loop shows its speed
+        if data were free. Run the loop over it, then ask `report` how much there is to win
+        (docs/tuning.md). The first tenth is warm-up, and fewer than five steps behind it are not
+        reported.
 
         It begins an epoch of its own, so use it before training, or keep a `state_dict`. Raises
         ValueError for fewer than 2 batches.
@@ -382,30 +385,31 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         return self._runtime.headspace(self, batches)
 
     def show_batch(self, batch: Any = None, count: int = 16) -> Any:
-        """A matplotlib Figure of a batch's first ``count`` pictures, normalisation undone. Without
-        ``batch``, an epoch of its own gives one, and this loader stays as it is (docs/tuning.md).
+        """Draws a batch's first ``count`` pictures, normalisation undone, and returns the matplotlib
+        Figure. Without ``batch``, an epoch of its own gives one, and this loader stays as it is
+        (docs/tuning.md).
 
         Raises ValueError for a batch without pictures, ImportError without matplotlib.
         """
         return show_batch(self, batch, count)
 
     def trace(self, path: str | os.PathLike[str]) -> Trace:
-        """``with loader.trace("out.json"):`` writes a Chrome trace of fastloader's threads and of the
-        loop's waits inside the block, for https://ui.perfetto.dev (docs/tuning.md).
+        """Records fastloader's threads and the loop's waits inside ``with loader.trace("out.json"):`` as
+        a Chrome trace for https://ui.perfetto.dev (docs/tuning.md).
 
         Raises FileNotFoundError for a path in no folder, Error while another trace is being taken.
         """
         return Trace(path)
 
     def set_epoch(self, epoch: int) -> None:
-        """Numbers the epoch that the next ``iter()`` begins; the ones after it count on from there.
-        Samplers and datasets with a ``set_epoch`` are told, also those in persistent workers. With
-        ``distributed`` there is no need to: the loader counts from 0."""
+        """Numbers the epoch that the next ``iter()`` begins; later epochs count on from there. Samplers
+        and datasets with a ``set_epoch`` are told, also those in persistent workers. With
+        ``distributed`` you need not call it: the loader counts from 0."""
         self._runtime.position.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop stands in the epoch begun last: what it has received, not what was read ahead.
-        The state is small and picklable, and usually JSON-able (docs/resume.md).
+        """Returns where the loop stands in the epoch begun last: what the loop has received, not what
+        was read ahead. The state is small and picklable, and usually JSON-able (docs/resume.md).
 
         Raises ValueError with ``in_order=False`` in the middle of an epoch of worker threads, of an
         iterable dataset, or with a distributed sampler.
@@ -413,9 +417,10 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         return self._runtime.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next ``iter()`` gives the batches that would have followed `state_dict`. What was received
-        is skipped on the sampler, not read; live iterators raise RuntimeError from then on. ``{}``
-        changes nothing. With the default shuffle, restore torch's generator as well (docs/resume.md).
+        """Makes the next ``iter()`` give the batches that would have followed `state_dict`. What was
+        received is skipped on the sampler, not read; live iterators raise RuntimeError from then on.
+        ``{}`` changes nothing. With the default shuffle, restore torch's generator as well
+        (docs/resume.md).
 
         Raises ValueError if the state is of another version, length of dataset, or sampler; Error if the
         loader's own sampler or dataset calls it while ``iter()`` begins.

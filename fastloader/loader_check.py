@@ -1,4 +1,4 @@
-"""``check``: what became of the loaders that a framework was given."""
+"""``check``: says whether the loaders that a framework was given are still FastLoaders."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ _REMEDY = "FastLoader(...) in the place of DataLoader(...)"
 
 @dataclasses.dataclass(frozen=True)
 class FoundLoader:
-    """A loader that was found at ``place``, inside of ``holders``: (package, class) of each, from
-    outside."""
+    """A loader that was found at ``place``. ``holders`` are the objects that hold it, the outermost
+    first, each as (package, class)."""
 
     place: str
     holders: tuple[tuple[str, str], ...]
@@ -88,8 +88,8 @@ class FoundLoader:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LoaderCheck:
-    """What `check` found: ``print`` it. ``found`` has the loaders in use, each with its ``place``,
-    ``holders`` and ``loader``."""
+    """The result of `check`: ``print`` it. ``found`` has the loaders in use, each with its ``place``,
+    ``holders`` and ``loader``. ``beside`` has the loaders that frameworks hold over the same dataset."""
 
     found: tuple[FoundLoader, ...]
     beside: tuple[FoundLoader, ...] = ()
@@ -113,7 +113,7 @@ class LoaderCheck:
 
 
 def check(thing: Any) -> LoaderCheck:
-    """What became of your loader under a framework: ``print(fastloader.check(trainer))``.
+    """Finds what a framework made of your loader: ``print(fastloader.check(trainer))``.
 
     The result names each loader in use, says whether it is still a FastLoader and what holds it, and
     gives its plan, its share of the samples and how many batches it has given. For a plain DataLoader it
@@ -161,7 +161,8 @@ def _walk(thing: Any, place: str, holders: tuple[tuple[str, str], ...]) -> Itera
 
 
 def _attributes(kind: type) -> list[tuple[tuple[str, str], tuple[str, ...]]]:
-    """The rows of the table for a class: its own, or that of the class that it derives from."""
+    """Returns the rows of ``_HOLDERS`` for a class: the class's own, or those of the nearest base that
+    has some."""
     for base in kind.__mro__:
         # A native class may have something else as its __module__.
         package = str(base.__module__).partition(".")[0]
@@ -172,7 +173,7 @@ def _attributes(kind: type) -> list[tuple[tuple[str, str], tuple[str, ...]]]:
 
 
 def _distinct(found: Iterator[FoundLoader]) -> tuple[FoundLoader, ...]:
-    """Each loader once, at the place where it was found first."""
+    """Returns each loader once, at the place where it was found first."""
     places: dict[int, FoundLoader] = {}
     for each in found:
         places.setdefault(id(each.loader), each)
@@ -180,19 +181,19 @@ def _distinct(found: Iterator[FoundLoader]) -> tuple[FoundLoader, ...]:
 
 
 def _held_elsewhere(loader: FastLoader[Any]) -> tuple[FoundLoader, ...]:
-    """The loaders over the same dataset that frameworks hold. A framework that makes a loader again
-    tells the old one nothing, so that only a look at all objects finds the new one."""
+    """Finds the loaders that frameworks hold over the same dataset. A framework that makes a loader
+    again leaves no trace in the old one, so that only a look at all objects finds the new one."""
     found: list[FoundLoader] = []
-    for each in gc.get_objects():
-        if _attributes(type(each)):
-            found += _walk(each, f"held by {type(each).__name__}", ())
+    for thing in gc.get_objects():
+        if _attributes(type(thing)):
+            found += _walk(thing, f"held by {type(thing).__name__}", ())
     found = [
-        each
-        for each in found
-        if each.loader is not loader and getattr(each.loader, "dataset", None) is loader.dataset
+        thing
+        for thing in found
+        if thing.loader is not loader and getattr(thing.loader, "dataset", None) is loader.dataset
     ]
     # A trainer says more than the wrapper that it holds.
-    return _distinct(iter(sorted(found, key=lambda each: -len(each.holders))))
+    return _distinct(iter(sorted(found, key=lambda thing: -len(thing.holders))))
 
 
 def _name(thing: Any) -> str:
@@ -200,8 +201,8 @@ def _name(thing: Any) -> str:
 
 
 def _order(loader: FastLoader[Any]) -> str:
-    """Which samples the loader gives. Not by its properties: a look at them decides about
-    ``distributed="auto"``."""
+    """Describes which samples the loader gives. It does not ask the loader's properties: reading them
+    would decide about ``distributed="auto"``."""
     sampler = vars(loader).get("sampler")
     batch_sampler: Any = vars(loader).get("batch_sampler")
     if isinstance(sampler, DistributedSampler):

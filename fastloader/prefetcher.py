@@ -1,4 +1,4 @@
-"""``DevicePrefetcher``: the delivery for any iterable of batches."""
+"""``DevicePrefetcher``: delivers the batches of any iterable to a device."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class DevicePrefetcher(Generic[T_co]):
         return len(self.iterable)  # type: ignore[arg-type]
 
     def stats(self) -> dict[str, Any]:
-        """Counters since the prefetcher was made; see `FastLoader.stats`."""
+        """Returns the counters since the prefetcher was made; see `FastLoader.stats`."""
         return self._delivery.stats()
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""What happens between ``iter()`` and your batch."""
+"""All that happens between ``iter()`` and your batch."""

@@ -1,4 +1,4 @@
-"""What passes between sources, which make batches, and deliveries, which bring them to the loop.
+"""The interfaces between sources, which make batches, and deliveries, which bring them to the loop.
 
 A source decides in a `Plan` how it would make the next epoch's batches. A delivery answers with a
 `Handoff`, which says what the delivery wants of them. Source and delivery do not know each other.
@@ -28,7 +28,12 @@ class NotYet(BaseException):
 
 
 class LoopFollower(Protocol):
-    """Keeps the sampler in step with the training loop while a delivery takes batches ahead of it."""
+    """Keeps the sampler in step with the training loop while a delivery takes batches ahead of it. The
+    delivery takes them from here, and not from the source's iterator."""
+
+    def __next__(self) -> Any:
+        """Returns the source's next batch."""
+        ...
 
     def next_if_there(self) -> Any:
         """Returns the source's next batch without waiting for it. For a delivery without a pump thread.
@@ -59,7 +64,7 @@ class Slots(Protocol):
 
     @property
     def depth(self) -> int:
-        """How many slots there are now."""
+        """The number of slots, as it is now."""
         ...
 
     @property
@@ -100,13 +105,13 @@ class LentMemory:
         self._pool = weakref.ref(pool)
 
     def pool(self) -> Any | None:
-        """The native PinnedPool; None before there is one, and after it was closed."""
+        """Returns the native PinnedPool; None before there is one, and after it was closed."""
         return None if self._pool is None else self._pool()
 
 
 @dataclasses.dataclass(frozen=True)
 class Handoff:
-    """What a delivery asks of the batches of one epoch.
+    """A delivery's requests for the batches of one epoch.
 
     Args:
         statistics: the loader's counters, to which a source may add the time of its stages.
@@ -181,8 +186,8 @@ class Plan(Protocol):
         ...
 
     def follow_loop(self, batches: Iterator[Any]) -> LoopFollower | None:
-        """Returns what keeps the sampler in step while a delivery takes ``batches`` ahead of the loop;
-        None if the sampler needs no such thing."""
+        """Returns an object that keeps the sampler in step while a delivery takes ``batches`` ahead of
+        the loop; None if the sampler needs none."""
         ...
 
 
@@ -211,9 +216,10 @@ class Source(ABC):
         """
 
     def stand_in(self, loader: Loader, wanted: Normalization | None, reason: str) -> StandIn | None:
-        """Returns what makes the samples of the next epoch in the place of the loader's dataset; None if
-        this source has nothing to offer. Asked, in the order of `Runtime.sources`, once no source has
-        given a plan; the first answer is taken. ``reason``: why the `Fallback` makes the batches."""
+        """Returns an object that makes the samples of the next epoch in the place of the loader's
+        dataset; None if this source has nothing to offer. The sources are asked, in the order of
+        `Runtime.sources`, once none has given a plan; the first answer is taken. ``reason``: why the
+        `Fallback` makes the batches."""
         return None
 
     def begin_epoch(self, refused: str) -> None:
@@ -231,7 +237,8 @@ class Source(ABC):
         return None
 
     def forget(self) -> None:
-        """Forgets what it keeps over the epochs because persistent workers would: they begin anew."""
+        """Forgets what it keeps from epoch to epoch because persistent workers would keep it: they begin
+        anew."""
         return None
 
     def close(self) -> None:
@@ -250,14 +257,14 @@ class Source(ABC):
 
 
 class StandIn(NamedTuple):
-    """What makes samples in the place of a loader's dataset."""
+    """Makes samples in the place of a loader's dataset."""
 
     dataset: Any  # an InPlace of `pictures/in_place.py`
     why: str  # the reason for the fallback's batches, with what is native all the same
 
 
 class Fallback(Source):
-    """The source of what no other serves. It makes the batches of every dataset through torch's own
+    """The source of every dataset that no other source serves. It makes the batches through torch's own
     iterators, for which torch asks the loader at any time, also without an epoch of the runtime's."""
 
     @abstractmethod

@@ -137,7 +137,8 @@ class _Always(TypedDict):
 
 
 class LoaderStats(_Always, total=False):
-    """The keys below are there where the loader has such a thing."""
+    """The counters of ``loader.stats()``. The keys below are there only if the loader has what they
+    count."""
 
     buffers: BufferStats
     ring: RingStats

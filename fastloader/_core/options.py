@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from fastloader._core.delivery.path import DeliverySpec
-from fastloader._core.machine.identity import is_a, said
+from fastloader._core.machine.identity import is_a, true_name
 from fastloader._core.machine.limits import own_threads
 from fastloader._core.machine.messages import users_level, warn_deprecated
 from fastloader._core.machine.torch_datasets import kind_of
@@ -78,8 +78,8 @@ def check_picture_arguments(loader: Loader) -> None:
 
 
 def come_normalized(loader: Loader) -> Normalization | None:
-    """What is left to do to samples that Python makes, if they come normalised by the loader's own mean
-    and std; None if they do not. The ``collate_fn`` may be anybody's: it gets these samples."""
+    """Returns what is left to do to samples that Python makes, if they come normalised by the loader's
+    own mean and std; None if they do not. The ``collate_fn`` may be anybody's: it gets these samples."""
     wanted = loader._runtime.normalization
     if wanted is None or loader._runtime.augmentation is not None:
         return None
@@ -94,7 +94,7 @@ def come_normalized(loader: Loader) -> Normalization | None:
 
 
 def _is_collation_known(loader: Loader) -> bool:
-    """Whether it is known what becomes of samples in a batch before there is one."""
+    """Returns whether it is known what becomes of samples in a batch before there is one."""
     try:
         check_batches(loader)
         container(loader.collate_fn)
@@ -121,7 +121,7 @@ def _check_key(dataset: Any, form: SampleForm, key: int | str | None) -> None:
 
 
 def _transforms_alone(dataset: Any) -> bool:
-    """Whether ``transform`` is all that is done to a picture."""
+    """Returns whether ``transform`` is all that is done to a picture."""
     both = getattr(
         dataset, "transforms", None
     )  # torchvision's function of a picture and its target
@@ -146,7 +146,7 @@ def _check_floats(dataset: Any, wanted: Normalization, collated: bool) -> None:
 
 
 def why_no_source(loader: Loader) -> str:
-    """Why no source but Python's makes the batches, if none of them knows the dataset."""
+    """Explains why no source but Python's makes the batches, if none of them knows the dataset."""
     try:
         check_native(loader)
         check_extension()
@@ -158,8 +158,8 @@ def why_no_source(loader: Loader) -> str:
 
 
 def obstacles(loader: Loader, first: str) -> str:
-    """Every reason for Python's batches that can be seen, ``first`` in front: who takes one away is not
-    to meet the next one only then."""
+    """Lists every reason for Python's batches that can be seen, ``first`` in front, so that a user who
+    removes one does not meet the next only then."""
     try:
         check_native(loader)
         check_extension()
@@ -193,7 +193,8 @@ _FORMS = {
 
 
 def native_form(dataset: Any) -> str:
-    """What to write in the place of a data set of Hugging Face or WebDataset; empty for any other."""
+    """Returns what to write in the place of a data set of Hugging Face or WebDataset; empty for any
+    other."""
     home = type(dataset).__module__.partition(".")[0] if type(dataset).__module__ else ""
     if home == "datasets" and not hasattr(dataset, "features"):  # a package of the user's
         return ""
@@ -201,8 +202,8 @@ def native_form(dataset: Any) -> str:
 
 
 def holds_pictures(dataset: Any) -> bool:
-    """Whether another transform, or another setting of the loader, could make the dataset native. That
-    is so for a known kind, a subclass of one, and a selection of these."""
+    """Returns whether another transform, or another setting of the loader, could make the dataset
+    native. That is so for a known kind, a subclass of one, and a selection of these."""
     kind = kind_of(dataset)
     if kind is Subset:
         return holds_pictures(dataset.dataset)
@@ -257,7 +258,7 @@ class LoaderOptions(OwnArguments):
     the rest."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        """``arguments``: all that `FastLoader` was given, and the defaults of the others."""
+        """Takes all ``arguments`` that `FastLoader` was given, and the defaults of the others."""
         vars(self).update((name, arguments[name]) for name in OwnArguments.__annotations__)
         self._agree_on_workers(arguments["worker_method"])
         if not isinstance(self.native, bool):
@@ -333,14 +334,14 @@ def _warn_of_method(method: str, what: str, instead: str) -> None:
 
 
 def workers_to_begin_with(asked: Any) -> Any:
-    """The argument ``num_workers``, where "auto" has become an `AutoWorkers`."""
+    """Returns the argument ``num_workers``, where "auto" has become an `AutoWorkers`."""
     auto = asked == "auto" or isinstance(asked, AutoWorkers)
     return AutoWorkers(own_threads()) if auto else asked
 
 
 def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
-    """The attributes that ``setattr(loader, name, value)`` sets. Raises ValueError for one that is
-    fixed when the loader is made."""
+    """Returns the attributes that ``setattr(loader, name, value)`` sets. Raises ValueError for one that
+    is fixed when the loader is made."""
     made = "_iterator" in vars(loader)  # torch's constructor sets it last
     if made and name in FIXED and not _is_free(loader, name):
         raise ValueError(
@@ -362,10 +363,10 @@ def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
 
 
 def _is_free(loader: Loader, name: str) -> bool:
-    """Whether an attribute of this name may be the subclass's own: a loader that delivers nothing is a
-    plain DataLoader. It may not where frameworks, which make the loader again of its attributes, would
-    take it for the argument of FastLoader's constructor."""
-    own = not said(type(loader).__init__).startswith("fastloader.")
+    """Returns whether an attribute of this name may be the subclass's own: a loader that delivers
+    nothing is a plain DataLoader. It may not where frameworks, which make the loader again of its
+    attributes, would take it for the argument of FastLoader's constructor."""
+    own = not true_name(type(loader).__init__).startswith("fastloader.")
     return own and loader._runtime.delivers_as_made and name in _OF_DELIVERY
 
 
@@ -377,11 +378,11 @@ def refused_options(loader: Loader, reason: str) -> str:
     Raises:
         ValueError: for the arguments, if the dataset is known.
     """
-    asked = asked_of_pictures(loader)
-    if not asked:
+    named = asked_of_pictures(loader)
+    if not named:
         return ""
     text = (
-        f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes the Python "
+        f"{' and '.join(named)}: for pictures on the native path, and this dataset takes the Python "
         f"path: {reason}"
     )
     known = holds_images(loader.dataset) or holds_arrays(loader.dataset)

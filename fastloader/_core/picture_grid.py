@@ -37,7 +37,7 @@ class PictureGrid(Figure):
                     cell_axes.set_title(_shortened(shown.titles[number]), fontsize=9)
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows, also where pyplot was never imported."""
+        """Draws what a notebook shows, also where pyplot was never imported."""
         file = io.BytesIO()
         self.savefig(file, format="png", dpi=100)
         return file.getvalue()

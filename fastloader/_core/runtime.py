@@ -1,4 +1,4 @@
-"""Holds what one loader has running."""
+"""Holds all that runs for one loader."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ from fastloader.transforms._normalization import Normalization
 
 
 def workers_choice(workers: AutoWorkers, begun: bool, made: AutoChoice | None) -> AutoChoice:
-    """``begun``: whether there was an epoch. ``made``: the choice of the source, if it makes one."""
+    """Says which number of workers was chosen, and why. ``begun``: whether there was an epoch. ``made``:
+    the choice of the source, if it makes one."""
     if not begun:
         return AutoChoice(int(workers), f"{PER_PROCESSOR}: nothing was iterated yet")
     return made or AutoChoice(int(workers), f"{PER_PROCESSOR}; not changed while workers run")
@@ -52,8 +53,8 @@ def workers_choice(workers: AutoWorkers, begun: bool, made: AutoChoice | None) -
 def depth_choice(
     rule: DepthRule, begun: bool, watched: bool, fixed: int | None, workers: int
 ) -> AutoChoice:
-    """``watched``: whether anything follows the rule. If not, the depth is ``fixed``, where there is a
-    ring."""
+    """Says which depth was chosen, and why. ``watched``: whether anything follows the rule. If not, the
+    depth is ``fixed``, where there is a ring."""
     if not begun:
         return AutoChoice(rule.depth, "to begin with: nothing was iterated yet")
     if watched:
@@ -71,9 +72,10 @@ _log = logging.getLogger("fastloader")
 
 
 class Runtime:
-    """Threads, memory and counters of one loader, in one attribute: a subclass may call its attributes
-    what it likes, as it may with DataLoader. Nothing here is pickled but `for_copy`; a copy of a loader
-    makes its own. It does not hold the loader, so that a dropped loader ends at once."""
+    """Keeps the threads, memory and counters of one loader, in one attribute of the loader: a subclass
+    may call its attributes what it likes, as it may with DataLoader. Only `for_copy` is pickled; a copy
+    of a loader makes its own runtime. The runtime does not hold the loader, so that a dropped loader
+    ends at once."""
 
     def __init__(self, loader: Loader, options: LoaderOptions) -> None:
         self._loader = weakref.ref(loader)
@@ -92,12 +94,12 @@ class Runtime:
         self.fallback: Fallback
         self.sources, self.fallback = make_sources(delivery.statistics, policy)
         self._headspace: Measured | None = None
-        self._said = ""  # the reason for the Python path that was logged last
+        self._logged_reason = ""  # the reason for the Python path that was logged last
 
     @property
     def _every_source(self) -> Sequence[Source]:
-        """The fallback and the others. It comes first: what it drew in the last epoch hides what another
-        source drew in one before."""
+        """The fallback and the other sources. The fallback comes first: what it drew in the last epoch
+        hides what another source drew in one before."""
         return (self.fallback, *reversed(self.sources))
 
     # --- what others ask for -----------------------------------------------------------------------
@@ -109,12 +111,12 @@ class Runtime:
 
     @property
     def normalization(self) -> Normalization | None:
-        """What the delivery does to images."""
+        """The delivery's normalisation of images."""
         return self.delivery.normalization
 
     @property
     def augmentation(self) -> Augmentation | None:
-        """What the delivery erases and mixes."""
+        """The delivery's erasing and mixing."""
         return self.delivery.augmentation
 
     def augment(self, augmentation: Augmentation | None) -> None:
@@ -138,7 +140,8 @@ class Runtime:
 
     @property
     def position(self) -> Position:
-        """Made when it is first asked for, since it looks at the loader's samplers."""
+        """The loader's position. It is made when it is first asked for, since it looks at the loader's
+        samplers."""
         if self._position is None:
             with self._making.lock:
                 if self._position is None:
@@ -147,19 +150,21 @@ class Runtime:
                     made = Position(loader)
                     if self._carried is not None:
                         states.carry_on(made, self._carried)
-                    if self._position is None:  # a sampler that was looked at may have made it
+                    # A sampler that `Position` looked at may meanwhile have asked for the position, and
+                    # so made it, on this thread: the lock is reentrant. That one is in use already.
+                    if self._position is None:
                         self._position = made
         return self._position
 
     def beginning(self) -> Position | None:
-        """The position while ``iter()`` makes an epoch's iterator."""
+        """Returns the position while ``iter()`` makes an epoch's iterator."""
         return self._position if self._position is not None and self._position.beginning else None
 
     def share_out(
         self, dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any, generator: Any
     ) -> tuple[Any, bool | None]:
-        """The arguments ``sampler`` and ``shuffle``, in the place of which ``distributed`` may have put
-        this rank's share."""
+        """Returns the arguments ``sampler`` and ``shuffle``, with this rank's share in their place if
+        ``distributed`` asks for it."""
         policy = self._options.distributed
         shard = distributed.make_sampler(
             policy, dataset, shuffle, sampler, batch_sampler, generator
@@ -169,17 +174,18 @@ class Runtime:
     def begin_sharding(
         self, dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any
     ) -> None:
-        """From here on the first look at the loader's sampler decides, with ``distributed="auto"``."""
+        """Lets the first look at the loader's sampler decide from here on, with
+        ``distributed="auto"``."""
         policy = self._options.distributed
         self.sharding = distributed.begin_auto(policy, dataset, shuffle, sampler, batch_sampler)
 
     def decide_sharding(self, loader: Loader) -> None:
-        """Before one of the loader's samplers is looked at."""
+        """Decides about sharding, before one of the loader's samplers is looked at."""
         if self.sharding is not None:
             self.sharding.decide(loader)
 
     def samplers_replaced(self) -> None:
-        """One of them is the user's now, and so are the ranks' shares."""
+        """Notes that the user assigned a sampler, so that sharding is up to the user from now on."""
         self.sharding = None
 
     def state_dict(self, loader: Loader) -> dict[str, Any]:
@@ -197,14 +203,14 @@ class Runtime:
                 self._forget_workers(loader)
 
     def _forget_seed(self) -> None:
-        """The workers that were begun with it have ended."""
+        """Forgets the seed of persistent workers, which have ended."""
         if self._position is not None:
             self._position.last_seed = None
 
     # --- an epoch ----------------------------------------------------------------------------------
 
     def iterate(self, loader: Loader) -> Any:
-        """What ``iter()`` gives."""
+        """Begins an epoch, and returns what ``iter()`` gives."""
         if self.sharding is not None:
             self.sharding.check(loader)
         position = self.position
@@ -236,7 +242,7 @@ class Runtime:
         return self.delivery.begin(plan, order)
 
     def _planned(self, loader: Loader) -> tuple[Plan, str]:
-        """The plan of the next epoch; and why it is Python's, if it is."""
+        """Plans the next epoch, and says why the plan is Python's, if it is."""
         with one_look():
             return self._looked_for(loader)
 
@@ -263,9 +269,9 @@ class Runtime:
         return StandIn(None, why)
 
     def _say(self, loader: Loader, reason: str) -> None:
-        """Once, not at every epoch."""
-        if reason != self._said:
-            self._said = reason
+        """Logs and warns why Python makes the batches: once, not at every epoch."""
+        if reason != self._logged_reason:
+            self._logged_reason = reason
             _log.info("fastloader: Python path: %s", reason)
             if loader.native and extension.load() is not None:
                 why = python_path.obstacles(loader, reason)
@@ -280,12 +286,12 @@ class Runtime:
         return self._planned(loader)[0].workers if exceeds_processors(loader.num_workers) else ""
 
     def drop_ended_workers(self, loader: Loader) -> None:
-        """Persistent ones, before torch would go on with them."""
+        """Drops persistent workers that are of no use any more, before torch would go on with them."""
         if self.fallback.drop_ended(loader):
             self._forget_seed()
 
     def _forget_workers(self, loader: Loader) -> None:
-        """The persistent workers, and those that torch would have, begin anew."""
+        """Makes the persistent workers, and those that torch would have, begin anew."""
         loader._iterator = None
         for source in self._every_source:
             source.forget()
@@ -302,11 +308,12 @@ class Runtime:
     # --- copies of the loader ----------------------------------------------------------------------
 
     def for_copy(self) -> dict[str, Any]:
-        """What a copy of the loader takes over. Threads and pinned memory stay where they are."""
+        """Returns what a copy of the loader takes over. Threads and pinned memory stay where they
+        are."""
         return {
             "options": self._options,
             "augmentation": copy.copy(self.delivery.augmentation),  # which counts epochs
-            "said": self._said,
+            "said": self._logged_reason,
             "auto_workers": self.auto_workers,
             "sharding": copy.copy(self.sharding),  # the decision is about one loader's sampler
             "carried": self._carried if self._position is None else self._to_carry(self._position),
@@ -320,11 +327,11 @@ class Runtime:
 
     @classmethod
     def of_copy(cls, loader: Loader, attributes: dict[str, Any]) -> Runtime:
-        """The runtime of ``loader``, which is about to get these attributes of another one."""
+        """Makes the runtime of ``loader``, which is about to get these attributes of another one."""
         taken = attributes["_runtime"]
         runtime = cls(loader, taken["options"])
         runtime.delivery.augment(taken["augmentation"])
-        runtime._said, runtime.sharding = taken["said"], taken["sharding"]
+        runtime._logged_reason, runtime.sharding = taken["said"], taken["sharding"]
         runtime._carried, runtime.auto_workers = taken["carried"], taken["auto_workers"]
         distributed.give_own_share(attributes)
         return runtime
@@ -332,7 +339,7 @@ class Runtime:
     # --- what there is to report -------------------------------------------------------------------
 
     def observe(self, loader: Loader) -> Observation:
-        """What there is to report of ``loader``, since it was made."""
+        """Collects what there is to report of ``loader``, since it was made."""
         figures = self._figures(loader)
         return Observation(
             statistics=self.delivery.statistics.copied(),
@@ -349,13 +356,14 @@ class Runtime:
         )
 
     def _figures(self, loader: Loader) -> Figures:
-        """The training loop's waiting is the last of the stages."""
+        """Joins the figures of all sources and of the delivery. The training loop's waiting is the last
+        of the stages."""
         made = Figures()
         for source in (*reversed(self.sources), self.fallback):
             made = made.joined(source.figures(loader))
         statistics = self.delivery.statistics
-        seconds, who = statistics.wait_s, "the training loop"
-        waited = Stage("wait", seconds, statistics.batches, "batch", who, bound=None)
+        seconds, where = statistics.wait_s, "the training loop"
+        waited = Stage("wait", seconds, statistics.batches, "batch", where, bound=None)
         return made.joined(self.delivery.figures()).joined(Figures(stages=(waited,)))
 
     def headspace(self, loader: Loader, batches: int) -> Headspace:
@@ -381,7 +389,7 @@ class Runtime:
         return cast(LoaderStats, counted)
 
     def _choices(self, loader: Loader, figures: Figures) -> dict[str, AutoChoice]:
-        """By the name of the argument that was "auto"."""
+        """Returns the choices, by the name of the argument that was "auto"."""
         choices: dict[str, AutoChoice] = {}
         begun = self._position is not None and self._position.current is not None
         if (workers := auto_workers(loader)) is not None:

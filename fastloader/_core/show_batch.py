@@ -18,7 +18,7 @@ from fastloader._core.order.loader import Loader
 
 
 def show_batch(loader: Loader, batch: Any, count: int) -> Any:
-    """The figure. Raises what `FastLoader.show_batch` says."""
+    """Draws the figure. Raises what `FastLoader.show_batch` says."""
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"count must be a whole number of pictures, got {count!r}")
     if count < 1:
@@ -39,7 +39,8 @@ def show_batch(loader: Loader, batch: Any, count: int) -> Any:
 
 
 def _first_batch(loader: Loader) -> Any:
-    """Of an epoch that a copy of the loader begins, so that the loader itself stays where it is."""
+    """Takes the first batch of an epoch that a copy of the loader begins, so that the loader itself
+    stays where it is."""
     own: Any = copy.copy(loader)
     # One worker is enough, and persistent ones are the loader's.
     own.__dict__.update(persistent_workers=False, _iterator=None, **_own_samplers(loader))
@@ -57,7 +58,7 @@ def _first_batch(loader: Loader) -> Any:
 
 
 def _own_samplers(loader: Loader) -> dict[str, Any]:
-    """Copies of the loader's samplers, for one that counts its epochs, or what it has given."""
+    """Copies the loader's samplers, because a sampler may count its epochs, or what it has given."""
     made: dict[int, Any] = {}
 
     def copied(sampler: Any) -> Any:
@@ -90,7 +91,7 @@ def _kept_random_state(loader: Loader) -> Iterator[None]:
 
 
 def _classes(dataset: Any) -> Any:
-    """The names of the classes, also of a dataset inside a Subset; None if there are none."""
+    """Returns the names of the classes, also of a dataset inside a Subset; None if there are none."""
     for _ in range(8):
         classes = getattr(dataset, "classes", None)
         if isinstance(classes, list | tuple):

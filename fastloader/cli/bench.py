@@ -64,8 +64,8 @@ def bench(folder: Path, workers: int, rounds: int, batch_size: int, pictures: in
 def _loaders(
     folder: Path, indices: list[int], workers: int, batch_size: int
 ) -> tuple[dict[str, Any], str]:
-    """All loaders, and which one is missing, with the reason. FastLoader is the last: the workers of the
-    others are forked before it has threads."""
+    """Makes all loaders, and says which one is missing, with the reason. FastLoader is the last: the
+    workers of the others are forked before it has threads."""
     options: dict[str, Any] = {"batch_size": batch_size, "shuffle": True, "num_workers": workers}
     plain = {**options, "persistent_workers": True}
     ours = ImageFolder(str(folder), _crops(T))
@@ -73,8 +73,8 @@ def _loaders(
     missing = ""
     try:
         torchvision = importlib.import_module("torchvision")
-        theirs = torchvision.datasets.ImageFolder(str(folder), _crops(torchvision.transforms))
-        loaders[TORCHVISION] = DataLoader(Subset(theirs, indices), **plain)
+        images = torchvision.datasets.ImageFolder(str(folder), _crops(torchvision.transforms))
+        loaders[TORCHVISION] = DataLoader(Subset(images, indices), **plain)
     except Exception as error:  # a broken package raises whatever it likes
         missing = f"torchvision ({type(error).__name__}: {error})"
     loaders[OURS] = FastLoader(Subset(ours, indices), **options)
@@ -82,7 +82,7 @@ def _loaders(
 
 
 def _crops(library: Any) -> Any:
-    """The transform, of fastloader or of torchvision."""
+    """Makes the transform, of fastloader or of torchvision."""
     return library.Compose(
         [
             library.RandomResizedCrop(SIZE),

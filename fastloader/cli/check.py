@@ -40,8 +40,9 @@ from fastloader.transforms._job import Decode, make_job
 
 @dataclasses.dataclass
 class Collection:
-    """``stores``: where the pictures lie. ``bad``: (name, error) of what cannot be looked into, such as
-    a damaged shard. ``others``: how many files are not taken for pictures, by their names."""
+    """The pictures to check. ``stores``: where they lie. ``bad``: (name, error) of what cannot be looked
+    into, such as a damaged shard. ``others``: how many files are not taken for pictures, by their
+    names."""
 
     stores: list[ImageStore]
     bad: list[tuple[str, BaseException]]
@@ -52,7 +53,8 @@ class Collection:
 
     @classmethod
     def of(cls, path: str, index_dir: str) -> Collection:
-        """``index_dir``: a folder where the places of a shard's pictures may be noted.
+        """Collects the pictures below a path. ``index_dir``: a folder where the places of a shard's
+        pictures may be noted.
 
         Raises:
             OSError, ValueError: if there is nothing to check.
@@ -94,7 +96,7 @@ def _of_shards(paths: list[str], index_dir: str) -> Collection:
 
 
 def _of_files(folder: str) -> tuple[Collection, list[str]]:
-    """The pictures of a folder by their names, and its shards."""
+    """Collects the pictures of a folder by their names, and its shards."""
     paths, ends, shards = bytearray(), array.array("Q"), []
     found = Collection([], [])
 
@@ -130,11 +132,11 @@ def check(path: str, workers: int | None, as_json: bool) -> int:
         with progress("checking", count) as line:
             for name, error in _bad(found, workers or available_threads(), line.step):
                 bad += 1
-                kind, said = type(error).__name__, _message(name, error)
+                kind, message = type(error).__name__, _message(name, error)
                 if as_json:
-                    listed.append({"file": name, "error": kind, "message": said})
+                    listed.append({"file": name, "error": kind, "message": message})
                 else:
-                    line.above(printable(f"{name}: {kind}: {said}"))
+                    line.above(printable(f"{name}: {kind}: {message}"))
     seconds = time.monotonic() - begun
     if as_json:
         counts = {"checked": count, "bad": bad, "other_files": found.others}
@@ -185,7 +187,7 @@ class _Trial:
             )
 
     def error(self, index: int) -> BaseException | None:
-        """Why the picture cannot be decoded; None if it can."""
+        """Returns why the picture cannot be decoded; None if it can."""
         if self._job is not None:
             with self._preparing:
                 self._opened.prepare([index])
@@ -210,7 +212,7 @@ class _Trial:
 
 
 def _message(name: str, error: BaseException) -> str:
-    said = str(error).removeprefix(f"{name}: ")
+    text = str(error).removeprefix(f"{name}: ")
     # Behind that Pillow names the object that held the bytes, which tells nobody anything.
-    unknown = said.startswith("cannot identify image file")
-    return "Pillow cannot identify the picture" if unknown else said
+    unknown = text.startswith("cannot identify image file")
+    return "Pillow cannot identify the picture" if unknown else text

@@ -16,7 +16,8 @@ from fastloader.cli.tasks import HelpFormat, at_least_one, printable, whole_numb
 
 
 def add_check(commands: Any) -> None:
-    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    """Adds the command to ``commands``, which is what argparse's add_subparsers returns; its type has no
+    public name."""
     parser = commands.add_parser(
         "check",
         help="decode every picture of a folder, and list those that are bad",
@@ -62,7 +63,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def add_index(commands: Any) -> None:
-    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    """Adds the command; see `add_check`."""
     parser = commands.add_parser(
         "index",
         help="make a file of seek indices, with which crops of a folder's JPEGs are decoded faster",
@@ -110,7 +111,7 @@ def run_index(arguments: argparse.Namespace) -> int:
 
 
 def add_push(commands: Any) -> None:
-    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    """Adds the command; see `add_check`."""
     parser = commands.add_parser(
         "push",
         help="put a folder's pictures into a MongoDB collection, as MongoImages reads them",
@@ -152,7 +153,7 @@ def run_push(arguments: argparse.Namespace) -> int:
 
 
 def add_pack(commands: Any) -> None:
-    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    """Adds the command; see `add_check`."""
     parser = commands.add_parser(
         "pack",
         help="put pictures into one LMDB file, or arrays into a folder of .npy files",
@@ -256,7 +257,7 @@ def _quality(text: str) -> int:
 
 
 def add_tune(commands: Any) -> None:
-    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    """Adds the command; see `add_check`."""
     parser = commands.add_parser(
         "tune",
         help="run your own loader for a minute, and say how fast it is and what to change",
@@ -320,7 +321,7 @@ MOVED = ("--only", "--recipe", "--source", "--sets", "--device", "--python", "--
 
 
 class _Moved(argparse.Action):
-    """Ends the command, with where its option is now."""
+    """Ends the command, and says where its option is now."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, _namespace: Any, _values: Any, option: Any = None
@@ -332,7 +333,7 @@ class _Moved(argparse.Action):
 
 
 def add_bench(commands: Any) -> None:
-    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    """Adds the command; see `add_check`."""
     parser = commands.add_parser(
         "bench",
         help="FastLoader beside DataLoader and torchvision on your pictures",

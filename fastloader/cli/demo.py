@@ -34,7 +34,8 @@ class DemoError(Exception):
 
 
 def add_command(commands: Any) -> None:
-    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    """Adds the command to ``commands``, which is what argparse's add_subparsers returns; its type has no
+    public name."""
     parser = commands.add_parser(
         "demo",
         help="train a small network with FastLoader and with DataLoader, and compare",

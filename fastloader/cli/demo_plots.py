@@ -1,4 +1,4 @@
-"""Shows what ``fastloader demo`` has found: a table, and two pictures."""
+"""Shows the results of ``fastloader demo``: a table, and two pictures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fastloader.transforms._pillow import regular_file
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What came of the same pictures through both loaders, without random steps."""
+    """The same pictures through both loaders, without random steps, compared."""
 
     pictures: int
     equal: int  # of those, to the bit
@@ -52,7 +52,7 @@ def compare_pixels(folder: Path, size: int, at_most: int = 64) -> Comparison:
 
 
 def side_by_side(runs: list[Run], pixels: Comparison) -> str:
-    """The runs side by side, with what the figures mean and what was checked below."""
+    """Writes the runs side by side, with what the figures mean and what was checked below."""
     job = runs[0].job
     head = (
         f"{job.steps} steps of {job.batch_size} pictures {job.size}x{job.size} on {job.device}, "
@@ -84,7 +84,7 @@ def side_by_side(runs: list[Run], pixels: Comparison) -> str:
 
 
 def gain(runs: list[Run]) -> str:
-    """What was gained, in one sentence, and why it is not what README says."""
+    """Says in one sentence what was gained, and why it is not what README says."""
     fast, plain = runs
     ratio = fast.images_per_second / plain.images_per_second
     faster = (
@@ -98,7 +98,7 @@ def gain(runs: list[Run]) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio with as many digits as mean something."""
+    """Writes a ratio with as many digits as mean something."""
     return f"{ratio:.2f}" if ratio < 2 else f"{ratio:.1f}" if ratio < 20 else f"{ratio:.0f}"
 
 
@@ -109,14 +109,14 @@ class _Row(NamedTuple):
 
 
 def _more(label: str, values: list[float], shown: str) -> _Row:
-    """A row of which the larger value is the better one."""
+    """Makes a row of which the larger value is the better one."""
     ours, theirs = values
     better = f"{times(ours / theirs)} x" if theirs > 0 else ""
     return _Row(label, [shown.format(value) for value in values], better)
 
 
 def _less(label: str, values: Sequence[float | None], shown: str, unit: float = 1) -> _Row:
-    """A row of which the smaller value is the better one. None is not known."""
+    """Makes a row of which the smaller value is the better one. None is not known."""
     ours, theirs = values
     better = f"{times(theirs / ours)} x" if ours and theirs else ""
     texts = ["not known" if value is None else shown.format(value / unit) for value in values]
@@ -169,7 +169,7 @@ def _decoded_by(run: Run) -> str:
 
 
 def _checks(runs: list[Run], pixels: Comparison) -> list[str]:
-    """What must be equal, and whether it is."""
+    """Lists what must be equal, and whether it is."""
     fast = runs[0]
     order = "the same" if all(run.labels == fast.labels for run in runs) else "NOT THE SAME"
     lines = [
@@ -206,8 +206,8 @@ Box = tuple[float, float, float, float]  # left, top, width, height
 
 @dataclasses.dataclass(frozen=True)
 class Crop:
-    """What became of a picture in one epoch. ``box`` is in the pixels of the original as it is shown;
-    None if FastLoader did not take its native path."""
+    """The crop of a picture in one epoch. ``box`` is in the pixels of the original as it is shown; None
+    if FastLoader did not take its native path."""
 
     pixels: Pixels
     box: Box | None
@@ -272,7 +272,7 @@ _SECONDS = 3.0  # of the timeline
 
 
 def draw_crops(pictures: list[Cropped], file: Path) -> None:
-    """A column for each picture: the original with the boxes of its crops, then the crops."""
+    """Draws a column for each picture: the original with the boxes of its crops, then the crops."""
     rows, columns = 1 + len(pictures[0].crops), len(pictures)
     # Figure without pyplot: no global state, no display, no backend to choose.
     figure = Figure(
@@ -305,7 +305,8 @@ def draw_crops(pictures: list[Cropped], file: Path) -> None:
 
 
 def draw_waits(runs: list[Run], file: Path) -> None:
-    """The first seconds of both loops, step by step; and what came of the whole of them, in bars."""
+    """Draws the first seconds of both loops, step by step, and the results of the whole of them, in
+    bars."""
     figure = Figure(figsize=(11, 6.2), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=[1.25, 1])
     timeline, bars = parts
@@ -322,7 +323,7 @@ def draw_waits(runs: list[Run], file: Path) -> None:
 
 
 def _ratio(values: list[float], words: str) -> str:
-    """How many times the first value the second is, in ``words``; empty if it is not more."""
+    """Says in ``words`` how many times the first value the second is; empty if it is not more."""
     first, second = values
     return words.format(times(second / first)) if 0 < first < second else ""
 
@@ -357,7 +358,7 @@ def _draw_timeline(figure: Any, runs: list[Run]) -> None:
 
 
 def _before(bars: list[tuple[float, float]], end: float) -> list[tuple[float, float]]:
-    """Those that begin before ``end``, cut off there."""
+    """Returns the bars that begin before ``end``, cut off there."""
     return [(begin, min(length, end - begin)) for begin, length in bars if begin < end]
 
 

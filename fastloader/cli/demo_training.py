@@ -32,8 +32,9 @@ from fastloader.transforms._pillow import regular_file
 
 
 class PeakMemory:
-    """``with PeakMemory() as peak:`` samples five times a second. ``peak.bytes`` is the largest sum
-    over this process and its descendants, or None where the system does not tell.
+    """Measures the peak of memory: ``with PeakMemory() as peak:`` samples five times a second.
+    ``peak.bytes`` is the largest sum over this process and its descendants, or None where the system
+    does not tell.
 
     Proportional set size: a page that several processes share (torch's own code after a fork, a batch
     on its way) counts once in all, where the usual RSS would count it for each of them.
@@ -110,7 +111,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a run measured."""
+    """The measurements of a run."""
 
     job: Job
     classes: list[str]
@@ -128,7 +129,7 @@ class Run:
 
     @property
     def images_per_second(self) -> float:
-        """After the first batch, whose latency is a figure of its own."""
+        """The pictures per second after the first batch, whose latency is a figure of its own."""
         seconds = self.seconds - self.waits[0]
         return (self.job.steps - 1) * self.job.batch_size / seconds if seconds > 0 else math.nan
 
@@ -140,12 +141,13 @@ class Run:
 
 
 def resolve_device(device: str) -> str:
-    """The device that ``device`` means here. Raises ValueError for one that is not there."""
+    """Returns the device that ``device`` means here. Raises ValueError for one that is not there."""
     return str(devices.resolve_device(device))
 
 
 def make_dataset(folder: Path, size: int) -> ImageFolder:
-    """Random crops, mirrored half the time. Raises FileNotFoundError when there is no picture."""
+    """Makes a dataset of random crops, mirrored half the time. Raises FileNotFoundError when there is no
+    picture."""
     chain = transforms.Compose(
         [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
     )
@@ -176,7 +178,8 @@ def make_network(classes: int) -> nn.Module:
 
 
 def make_loader(job: Job, dataset: ImageFolder) -> tuple[Any, Callable[[Any], Any]]:
-    """The loader, and what the training loop does to each of its batches before the network."""
+    """Makes the loader, and returns with it what the training loop does to each of its batches before
+    the network."""
     device = torch.device(job.device)
     arguments: dict[str, Any] = {
         "batch_size": job.batch_size,
@@ -208,11 +211,11 @@ def ready_batches(
     asks: list[float],
     waits: list[float],
 ) -> Iterator[Any]:
-    """``steps`` batches as the network takes them, over as many epochs as that needs. Appends to
+    """Gives ``steps`` batches as the network takes them, over as many epochs as that needs. Appends to
     ``asks`` when each was asked for, and to ``waits`` the seconds until it was there."""
     iterator = None
     for _ in range(steps):
-        asked = time.perf_counter()
+        asked_at = time.perf_counter()
         if iterator is None:
             iterator = iter(loader)
         batch = next(iterator, None)
@@ -220,8 +223,8 @@ def ready_batches(
             iterator = iter(loader)
             batch = next(iterator)
         batch = prepare(batch)
-        asks.append(asked)
-        waits.append(time.perf_counter() - asked)
+        asks.append(asked_at)
+        waits.append(time.perf_counter() - asked_at)
         yield batch
 
 
@@ -242,8 +245,8 @@ class Trainer:
 
 
 def train_and_send(job: Job, sender: Connection) -> None:
-    """Body of a process of its own: memory, caches and threads that one loader leaves behind would
-    otherwise be counted for the other. Sends a Run, or what is wrong with the pictures."""
+    """Trains in a process of its own, because memory, caches and threads that one loader leaves behind
+    would otherwise be counted for the other. Sends a Run, or what is wrong with the pictures."""
     # Ctrl-C reaches every process of the terminal; the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A spawned process spawns, too, unless it is told otherwise. DataLoader's workers begin as they do
@@ -325,7 +328,8 @@ def _cpu_seconds() -> float:
 
 
 def _warm_up(job: Job, dataset: ImageFolder, device: torch.device) -> None:
-    """What only the first run would pay for: files into the page cache, torch's threads and kernels."""
+    """Does what only the first run would pay for: files into the page cache, torch's threads and
+    kernels."""
     budget = _PAGE_CACHE_BYTES
     for path, _ in dataset.samples[: job.steps * job.batch_size]:
         with regular_file(path) as file:

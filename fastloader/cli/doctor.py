@@ -30,7 +30,7 @@ PYTHON_OF_THAT_PILLOW = (3, 11)
 
 
 def advise(report: Report) -> list[str]:
-    """What to do, the most important first; empty when there is nothing to do. A text may have
+    """Lists what to do, the most important first; empty when there is nothing to do. A text may have
     several lines."""
     # A probe that failed says nothing about what it probed: its section counts as empty.
     known = {name: {} if "error" in section else section for name, section in report.items()}
@@ -270,7 +270,7 @@ def _major_minor(version: str) -> tuple[int, ...]:
 
 
 def size(count: Any) -> str:
-    """``count`` bytes, for people."""
+    """Writes ``count`` bytes for people."""
     for unit, name in ((_GIB, "GiB"), (_MIB, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
             return f"{count / unit:.3g} {name}"
@@ -282,7 +282,8 @@ def size(count: Any) -> str:
 
 
 def add_command(commands: Any) -> None:
-    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    """Adds the command to ``commands``, which is what argparse's add_subparsers returns; its type has no
+    public name."""
     parser = commands.add_parser(
         "doctor",
         help="what is compiled in, what was found on this machine, and what to do about it",
@@ -339,7 +340,7 @@ def _numbered(number: int, text: str) -> str:
 
 
 def describe(report: Report) -> list[tuple[str, str]]:
-    """One labelled line for each thing examined."""
+    """Describes each thing examined in one labelled line."""
     return [(label, _described(report[section], line)) for label, section, line in LINES]
 
 
@@ -387,8 +388,8 @@ def _libjpeg(found: Section) -> str:
 
 
 def _library(said: str) -> str:
-    """What a JPEG library says of itself. libjpeg-turbo does not tell its own version, but that of
-    the libjpeg whose interface it has ("6b", of 1998), and the years of its copyright."""
+    """Returns what a JPEG library says of itself. libjpeg-turbo does not tell its own version, but that
+    of the libjpeg whose interface it has ("6b", of 1998), and the years of its copyright."""
     years = re.search(r"\(C\) (?:\d{4}-)?(\d{4}) The libjpeg-turbo Project", said)
     if years is None:
         return said
@@ -521,7 +522,7 @@ def _bytes_or_unlimited(count: int | None) -> str:
 
 
 def cuda_version(number: int) -> str:
-    """As people write it: 12040 is 12.4."""
+    """Writes the version as people do: 12040 is 12.4."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 

@@ -96,7 +96,7 @@ class SeekWriter:
             raise self._failed(error) from error
 
     def finish(self) -> None:
-        """The file is whole and on the disk afterwards."""
+        """Finishes the file: it is whole and on the disk afterwards."""
         assert self._file is not None
         rows = np.frombuffer(self._rows, np.uint64).reshape(-1, _COLUMNS)
         order = np.argsort(rows[:, 0])
@@ -120,7 +120,7 @@ class SeekWriter:
 
 
 class _Hashes:
-    """Numbers of 64 bits that were seen, of which a million take eight megabytes."""
+    """The numbers of 64 bits that were seen; a million take eight megabytes."""
 
     _MOST_RECENT = 1 << 16
 
@@ -129,7 +129,7 @@ class _Hashes:
         self._recent: set[int] = set()
 
     def add(self, number: int) -> bool:
-        """Whether the number was not there."""
+        """Adds a number, and returns whether it was not there."""
         if number in self._recent:
             return False
         place = int(np.searchsorted(self._sorted, np.uint64(number)))
@@ -145,7 +145,7 @@ class _Hashes:
 
 
 def _keep_name(path: str) -> None:
-    """Has the system write down that the file has its name now."""
+    """Makes the system write down that the file has its name now."""
     folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -182,7 +182,8 @@ class IndexingError(Exception):
 
 
 class _Indexed(NamedTuple):
-    """``record``: the seek index. It is None for a picture that needs none, or can have none."""
+    """The result for one picture. ``record``: the seek index. It is None for a picture that needs none,
+    or can have none."""
 
     record: bytes | None
     picture_bytes: int
@@ -203,7 +204,7 @@ def index(folder: str, out: str | None, workers: int | None, ray: str | None = N
 
 
 def _preparer(folder: str, count: int) -> Callable[[int], _Indexed]:
-    """What makes the indices, in a task."""
+    """Makes the function that makes the indices, in a task."""
     found, prepare = _preparation(folder)
     if found != count:
         raise IndexingError(f"{folder} has {found} pictures, and {count} where the command runs")
@@ -211,7 +212,7 @@ def _preparer(folder: str, count: int) -> Callable[[int], _Indexed]:
 
 
 def _preparation(folder: str) -> tuple[int, Callable[[int], _Indexed]]:
-    """How many pictures a folder has, and what makes the index of each."""
+    """Returns how many pictures a folder has, and what makes the index of each."""
     if extension.load() is None:
         raise IndexingError(
             "seek indices are made and used by the native module, which this installation lacks: "
@@ -235,7 +236,7 @@ def _preparation(folder: str) -> tuple[int, Callable[[int], _Indexed]]:
 
 
 def _write(prepared: Iterator[_Indexed], count: int, path: str, named: bool) -> None:
-    """``named``: whether the user has named the file."""
+    """Writes the file. ``named``: whether the user has named the file."""
     have = picture_bytes = 0
     try:
         with SeekWriter(path) as writer, progress("indexing", count) as line:
@@ -266,8 +267,8 @@ def _amount(size: int) -> str:
 
 
 def _pictures(folder: str) -> tuple[int, Callable[[int], str]]:
-    """How many pictures a folder has, and the path of each: those that an ImageFolder takes or, if there
-    are no class folders, all JPEGs by their names."""
+    """Returns how many pictures a folder has, and the path of each: those that an ImageFolder takes or,
+    if there are no class folders, all JPEGs by their names."""
     if not os.path.isdir(folder):
         raise IndexingError(f"there is no folder {folder}")
     try:

@@ -92,7 +92,7 @@ class Writer:
             raise
 
     def _begin(self, source: PackSource, encoding: Encoding) -> None:
-        """Goes on with what is in the file."""
+        """Continues the file from what is in it."""
         with self._environment.begin() as transaction:
             found = transaction.get(META)
             strange = found is None and self._environment.stat()["entries"]
@@ -134,7 +134,7 @@ class Writer:
             self.commit()
 
     def commit(self) -> None:
-        """Everything that was added is on the disk afterwards."""
+        """Writes everything that was added to the disk."""
         meta = {**self._meta, "count": self.count, "indexed": self.indexed}
         self._put([(META, json.dumps(meta).encode()), *self._waiting])
         self._meta = meta
@@ -143,7 +143,7 @@ class Writer:
         self.committed = self.count
 
     def finish(self) -> None:
-        """The labels, and the word that nothing is missing."""
+        """Writes the labels, and that nothing is missing."""
         if self._meta["complete"]:
             return
         self.commit()
@@ -177,7 +177,8 @@ class Writer:
                 self._environment.set_mapsize(2 * self._environment.info()["map_size"])
 
     def no_room(self) -> str:
-        """LMDB calls a full disk "Input/output error" where it could write a part."""
+        """Says that the disk is full, if it is: LMDB calls that "Input/output error" where it could
+        write a part."""
         free = shutil.disk_usage(os.path.dirname(os.path.abspath(self.path))).free
         return f" (the disk is full: {free} bytes are left)" if free < self._waiting_bytes else ""
 
@@ -192,8 +193,8 @@ class Writer:
 
 
 def _begin_of_mapping(address: int) -> int | None:
-    """Where the first byte of the file that is mapped there would be; None where the system does not
-    tell."""
+    """Returns where the first byte of the file that is mapped there would be; None where the system does
+    not tell."""
     try:
         with open("/proc/self/maps") as mappings:
             for line in mappings:
@@ -212,8 +213,9 @@ def _begin_of_mapping(address: int) -> int | None:
 def pack(
     source_text: str, path: str, encoding: Encoding, workers: int | None, ray: str | None = None
 ) -> int:
-    """The exit status: 0, 1 after an error, 130 after Ctrl-C. Prints what it did. ``ray``: the address
-    of a cluster whose tasks read and encode; None for threads of this process."""
+    """Packs the pictures, prints what it did, and returns the exit status: 0, 1 after an error, 130
+    after Ctrl-C. ``ray``: the address of a cluster whose tasks read and encode; None for threads of this
+    process."""
     if ray is not None and os.path.isdir(source_text):
         source_text = os.path.abspath(source_text)  # tasks run in other folders
     source = open_source(source_text)
@@ -249,8 +251,8 @@ def _ahead(
     workers: int | None,
     ray: str | None,
 ) -> Callable[[range], Iterator[Any]]:
-    """What prepares the samples of a range ahead of the writer: ``here``, by threads of this process, or
-    what ``there`` gives in the tasks of a cluster."""
+    """Makes the function that prepares the samples of a range ahead of the writer: ``here``, by threads
+    of this process, or what ``there`` gives in the tasks of a cluster."""
     if ray is None:
         return lambda indices: ahead(here, indices, workers or available_threads())
     return lambda indices: on_ray(ray, there, indices, SourceError)
@@ -275,7 +277,7 @@ def preparation(source: PackSource, encoding: Encoding) -> Callable[[int], Sampl
 
 
 def _preparer(text: str, identity: str, encoding: Encoding) -> Callable[[int], Sample]:
-    """The same in a task, which opens the source itself."""
+    """Makes the function that prepares a sample in a task, which opens the source itself."""
     source = open_source(text)
     if isinstance(source, ArraySource) or source.identity != identity:
         raise SourceError(f"{text} has other samples than where the command runs")
@@ -404,8 +406,8 @@ def _check_index(record: Record, key: bytes) -> None:
 
 
 def _structure(path: str) -> list[str]:
-    """What lmdb's own verifier finds: a damaged page could crash a process that reads it. Older lmdb
-    packages have none."""
+    """Lists what lmdb's own verifier finds: a damaged page could crash a process that reads it. Older
+    lmdb packages have none."""
     try:
         from lmdb import verify
     except ImportError:

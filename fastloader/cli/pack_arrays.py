@@ -96,7 +96,7 @@ class ArrayWriter:
             self.commit()
 
     def commit(self) -> None:
-        """Everything that was added is on the disk afterwards."""
+        """Writes everything that was added to the disk."""
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
@@ -123,7 +123,7 @@ class ArrayWriter:
 
 
 def _bare(folder: ArrayFolder) -> Any:
-    """What a resumed packing must agree with."""
+    """Returns what a resumed packing must agree with."""
     arrays = [dataclasses.replace(array, crc32=0) for array in folder.arrays]
     return dataclasses.replace(folder, arrays=arrays, count=0)
 
@@ -159,8 +159,8 @@ def pack_arrays(
     encoding: Encoding,
     prepared: Callable[[range], Iterator[list[bytes]]],
 ) -> int:
-    """The exit status: 0, 1 after an error, 130 after Ctrl-C. Prints what it did. ``prepared``: gives
-    the rows of the samples of a range."""
+    """Packs the arrays, prints what it did, and returns the exit status: 0, 1 after an error, 130 after
+    Ctrl-C. ``prepared``: gives the rows of the samples of a range."""
     if encoding != Encoding():
         raise SourceError(
             "--max-side, --quality, --recode and --index are for pictures, and the samples are arrays: "

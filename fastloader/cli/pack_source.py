@@ -1,4 +1,4 @@
-"""What ``fastloader pack`` packs: a folder of pictures, or any dataset of pictures or arrays."""
+"""The sources of ``fastloader pack``: a folder of pictures, or any dataset of pictures or arrays."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ArraySource:
 
     @classmethod
     def of(cls, sample: Callable[[int], Any], count: int, identity: str, first: Any) -> ArraySource:
-        """``first``: the dataset's first sample, which the others have to be like."""
+        """Makes the source. ``first``: the dataset's first sample, which the others have to be like."""
         arrays = [
             PackedArray(f"{number}.npy", array.dtype.str, array.shape)
             for number, array in enumerate(_arrays(first, 0))
@@ -55,7 +55,7 @@ class ArraySource:
         return cls(ArrayFolder(arrays, single, identity, count), sample)
 
     def read(self, index: int) -> list[bytes]:
-        """The bytes of each array of a sample.
+        """Reads the bytes of each array of a sample.
 
         Raises:
             SourceError: which names the sample, if it is not like the first one.
@@ -64,21 +64,23 @@ class ArraySource:
         found = _arrays(sample, index)
         wanted = self.folder.arrays
         if isinstance(sample, tuple | list) == self.folder.single or len(found) != len(wanted):
-            raise SourceError(f"sample {index} is {_said(found)}, and sample 0 is {_said(wanted)}")
+            raise SourceError(
+                f"sample {index} is {_shapes(found)}, and sample 0 is {_shapes(wanted)}"
+            )
         for number, (array, packed) in enumerate(zip(found, wanted, strict=True)):
             if array.dtype.str != packed.dtype or array.shape != packed.shape:
                 raise SourceError(
-                    f"sample {index}: array {number} is {_said([array])}, and that of sample 0 is "
-                    f"{_said([packed])}: arrays of one dtype and shape can be packed"
+                    f"sample {index}: array {number} is {_shapes([array])}, and that of sample 0 is "
+                    f"{_shapes([packed])}: arrays of one dtype and shape can be packed"
                 )
         return [array.tobytes() for array in found]
 
     def __str__(self) -> str:
-        return _said(self.folder.arrays)
+        return _shapes(self.folder.arrays)
 
 
 def holds_arrays(sample: Any) -> bool:
-    """Whether a sample is an array, or a tuple of arrays and numbers."""
+    """Returns whether a sample is an array, or a tuple of arrays and numbers."""
     parts = list(sample) if isinstance(sample, tuple | list) else [sample]
     return any(map(_is_array, parts)) and all(_is_array(each) or _is_number(each) for each in parts)
 
@@ -101,7 +103,7 @@ def _arrays(sample: Any, index: int) -> list[Any]:
 
 
 def _array(value: Any, where: str) -> Any:
-    """The array in the machine's byte order, of a dtype that torch has."""
+    """Returns the array in the machine's byte order, of a dtype that torch has."""
     import torch
 
     try:
@@ -120,7 +122,7 @@ def _array(value: Any, where: str) -> Any:
     return array
 
 
-def _said(arrays: Any) -> str:
+def _shapes(arrays: Any) -> str:
     return ", ".join(f"{np.dtype(each.dtype)} {tuple(each.shape)}" for each in arrays)
 
 
@@ -130,7 +132,8 @@ _EXPRESSION = re.compile(r"^([A-Za-z_][\w.]*):(.+)$", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """``image`` is an encoded file (bytes), or a Pillow image still to be encoded."""
+    """One sample to pack. ``image`` is an encoded file (bytes), or a Pillow image still to be
+    encoded."""
 
     image: Any
     label: int
@@ -143,7 +146,8 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class PackSource:
-    """``identity`` is the same for the same samples in the same order, as far as their names tell."""
+    """A dataset of pictures. ``identity`` is the same for the same samples in the same order, as far as
+    their names tell."""
 
     count: int
     classes: list[str] | None
@@ -152,7 +156,7 @@ class PackSource:
 
 
 def open_source(text: str) -> PackSource | ArraySource:
-    """A folder of class folders, or ``module:expression`` for a dataset."""
+    """Opens a folder of class folders, or ``module:expression`` for a dataset."""
     if os.path.isdir(text):
         return _folder(text)
     match = _EXPRESSION.match(text)
@@ -220,7 +224,7 @@ def _dataset(text: str, module: str, expression: str) -> PackSource | ArraySourc
 
 
 def _first(dataset: Any, count: int) -> Any:
-    """The first sample; None if there is none.
+    """Reads the first sample; None if there is none.
 
     Raises:
         SourceError: if it cannot be read. What kind of samples these are is not known then.
@@ -232,7 +236,7 @@ def _first(dataset: Any, count: int) -> Any:
 
 
 def _is_picture(sample: Any) -> bool:
-    """Whether a sample of arrays is a picture, or a picture and a number."""
+    """Returns whether a sample of arrays is a picture, or a picture and a number."""
     image, label = _parts(sample)
     try:
         _as_image(image, 0)
@@ -242,7 +246,7 @@ def _is_picture(sample: Any) -> bool:
 
 
 def _parts(sample: Any) -> tuple[Any, Any]:
-    """(picture, label), if it is of pictures."""
+    """Splits a sample into (picture, label), if it is of pictures."""
     if isinstance(sample, list | tuple) and len(sample) == 2:
         return sample[0], sample[1]
     return sample, -1
@@ -254,7 +258,8 @@ def _as_sample(item: Any, index: int) -> Sample:
 
 
 def _gives_files(dataset: Any) -> bool:
-    """One of our own or of a format, whose samples are encoded pictures and labels as they lie there."""
+    """Returns whether the dataset is one of our own or of a format, whose samples are encoded pictures
+    and labels as they lie there."""
     kind = type(dataset)
     ours = [getattr(datasets, name) for name in datasets.__all__]
     known = kind in ours or (kind in formats() and not own_samples(kind))
@@ -275,8 +280,8 @@ def _encoded(dataset: Any, count: int, classes: list[str] | None, text: str) -> 
 
 
 def _file_of(dataset: Any, index: int) -> Any:
-    """The encoded picture. One that its dataset turns as EXIF says is given upright, to be encoded anew:
-    a packed file does not turn pictures."""
+    """Reads the encoded picture. One that its dataset turns as EXIF says is given upright, to be encoded
+    anew: a packed file does not turn pictures."""
     from fastloader.transforms._pillow import opened
 
     encoded = dataset.image_bytes(index)
@@ -288,8 +293,9 @@ def _file_of(dataset: Any, index: int) -> Any:
 
 
 def _is_folder(dataset: Any) -> bool:
-    """An ImageFolder, torchvision's or ours, whose samples are the pictures in its files, so that these
-    can be packed as they are. A subclass or a loader of the user's own may make anything of them."""
+    """Returns whether it is an ImageFolder, torchvision's or ours, whose samples are the pictures in its
+    files, so that these can be packed as they are. A subclass or a loader of the user's own may make
+    anything of them."""
     from fastloader.datasets.files import FileList
 
     get = getattr(type(dataset), "__getitem__", None)
@@ -305,7 +311,8 @@ def _is_folder(dataset: Any) -> bool:
 
 
 def _class_names(dataset: Any) -> list[str] | None:
-    """The synonyms that torchvision's ImageNet gives for a class become one name."""
+    """Returns the names of the classes. The synonyms that torchvision's ImageNet gives for a class
+    become one name."""
     classes = getattr(dataset, "classes", None)
     if not isinstance(classes, list | tuple) or not classes:
         return None
@@ -361,7 +368,7 @@ def _as_image(image: Any, index: int) -> Any:
 
 
 def _as_file(image: EncodedImage, index: int) -> bytes:
-    """The bytes of a picture that is still encoded."""
+    """Reads the bytes of a picture that is still encoded."""
     source = image.encoded
     if source.problem is not None:
         raise SourceError(f"sample {index}: {source.problem}")
@@ -380,9 +387,9 @@ def _as_file(image: EncodedImage, index: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Encoding:
-    """How pictures are stored: as they are unless ``max_side`` or ``quality`` ask for less. Pictures
-    that come without a file are stored as PNG, which loses nothing, unless ``quality`` is given.
-    ``recode``: "baseline" writes progressive JPEGs anew as sequential ones of the same pixels.
+    """The way in which pictures are stored: as they are unless ``max_side`` or ``quality`` ask for less.
+    Pictures that come without a file are stored as PNG, which loses nothing, unless ``quality`` is
+    given. ``recode``: "baseline" writes progressive JPEGs anew as sequential ones of the same pixels.
     ``index``: whether JPEGs get a seek index; None: that is still to be decided, by `decided`."""
 
     max_side: int | None = None
@@ -405,15 +412,16 @@ class Encoding:
             )
 
     def decided(self, kept: dict[str, Any] | None) -> Encoding:
-        """With ``index`` as in the options of the file that is gone on with, or for a new file, None,
-        wherever the native module can make one."""
+        """Decides ``index``: as in the options of the file that is gone on with, or for a new file,
+        None, wherever the native module can make one."""
         if self.index is not None:
             return self
         able = extension.load() is not None
         return dataclasses.replace(self, index=able if kept is None else bool(kept.get("index")))
 
     def options(self) -> dict[str, Any]:
-        """As the file keeps them. What is not used is left out, as in files from before it came."""
+        """Returns the options as the file keeps them. What is not used is left out, as in files from
+        before it came."""
         kept: dict[str, Any] = {"max_side": self.max_side, "quality": self.quality}
         if self.recode is not None:
             kept["recode"] = self.recode
@@ -422,22 +430,22 @@ class Encoding:
         return kept
 
     def seek_index(self, file: bytes) -> bytes:
-        """Of a file as it will be stored."""
+        """Makes the seek index of a file as it will be stored."""
         if not self.index:
             return b""
         return extension.native.jpeg_seek_index(file) or b""
 
     def encode(self, image: Any) -> bytes:
-        """The bytes of a file, from those of a file or from a Pillow image."""
+        """Makes the bytes of a file, from those of a file or from a Pillow image."""
         from fastloader.transforms._pillow import image_module, opened
 
         module = image_module()
         if isinstance(image, bytes):
             if self.max_side is None and self.quality is None:
-                return self._kept(image)
+                return self._sequential(image)
             with opened(io.BytesIO(image)) as encoded:
                 if self.quality is None and max(encoded.size) <= (self.max_side or 0):
-                    return self._kept(image)
+                    return self._sequential(image)
                 picture = encoded.convert("RGB")
         else:
             picture = image
@@ -452,7 +460,7 @@ class Encoding:
             picture.convert("RGB").save(out, "JPEG", quality=self.quality or 90)
         return out.getvalue()
 
-    def _kept(self, file: bytes) -> bytes:
+    def _sequential(self, file: bytes) -> bytes:
         if self.recode is None:
             return file
         sequential = extension.native.jpeg_as_sequential(file)

@@ -39,8 +39,8 @@ class Task:
 
 
 def missing_pictures(folder: Path, count: int, width: int, height: int, seed: int) -> list[Task]:
-    """What is to be made until ``folder`` holds ``count`` pictures, in one subfolder for each kind.
-    Those that an interrupted run has made stay."""
+    """Lists what is to be made until ``folder`` holds ``count`` pictures, in one subfolder for each
+    kind. Those that an interrupted run has made stay."""
     kinds = list(SCENES)
     tasks = []
     for index in range(count):
@@ -90,7 +90,7 @@ def write_pictures(tasks: list[Task]) -> int:
 
 
 def picture(kind: str, width: int, height: int, seed: tuple[int, int]) -> Image.Image:
-    """The same picture for the same arguments."""
+    """Makes a picture, the same for the same arguments."""
     random = np.random.default_rng(seed)
     pixels = SCENES[kind](random, width, height)
     # White balance, exposure and colour differ from photograph to photograph; without that a
@@ -113,8 +113,8 @@ def fractal_noise(
     stretch: float = 1.0,
     roughness: float = 0.55,
 ) -> Floats:
-    """Noise of all octaves from ``first`` cells across down to pixels, within -1..1 and 0 on average.
-    ``stretch`` > 1 draws it out sideways."""
+    """Makes noise of all octaves from ``first`` cells across down to pixels, within -1..1 and 0 on
+    average. ``stretch`` > 1 draws it out sideways."""
     total = np.zeros((height, width), np.float32)
     cells, weight, weights = float(first), 1.0, 0.0
     while cells < width or not weights:
@@ -128,7 +128,7 @@ def fractal_noise(
 
 
 def _colour(random: Random, red: float, green: float, blue: float) -> Floats:
-    """About this colour."""
+    """Draws a colour that is about this one."""
     return (np.array([red, green, blue]) + random.uniform(-0.08, 0.08, 3)).astype(np.float32)
 
 
@@ -138,7 +138,7 @@ def _blend(below: Floats, above: Floats, how_much: Floats) -> Floats:
 
 
 def _heights(height: int) -> Floats:
-    """0 at the top to 1 at the bottom, a column."""
+    """Returns 0 at the top to 1 at the bottom, a column."""
     return np.linspace(0, 1, height, dtype=np.float32)[:, None]
 
 

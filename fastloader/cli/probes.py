@@ -1,4 +1,5 @@
-"""What ``fastloader doctor`` looks at. Standard library only; every probe may fail by itself."""
+"""Looks at the machine for ``fastloader doctor``. Standard library only; every probe may fail by
+itself."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ Report = dict[str, Section]
 
 
 def survey() -> Report:
-    """Everything that was found, as a JSON-able dict. A probe that failed left only ``error``."""
+    """Returns everything that was found, as a JSON-able dict. A probe that failed left only
+    ``error``."""
     return {name: guarded(probe) for name, probe in PROBES.items()}
 
 
@@ -93,7 +95,7 @@ def _cuda() -> Section:
 
 
 def _nvidia() -> Section:
-    """What the machine has, whatever fastloader and torch were built for."""
+    """Returns what the machine has, whatever fastloader and torch were built for."""
     return {
         "pci_gpus": _pci_gpus(),
         "kernel_driver": _first_line("/proc/driver/nvidia/version"),
@@ -209,7 +211,7 @@ def _accelerator() -> str | None:
 
 
 def guarded_value(name: str, probe: Callable[[], Any]) -> Section:
-    """``{name: value}``, or None for the value and the reason under ``<name>_error``."""
+    """Returns ``{name: value}``, or None for the value and the reason under ``<name>_error``."""
     try:
         return {name: probe()}
     except Exception as error:
@@ -252,7 +254,7 @@ def _numpy() -> Section:
 
 
 def _imported(name: str) -> ModuleType | None:
-    """The module; None where it is not installed. What a broken one raises comes through."""
+    """Imports the module; None where it is not installed. What a broken one raises comes through."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

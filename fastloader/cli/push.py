@@ -75,13 +75,15 @@ def push(folder: str, uri: str, collection: str, fields: Fields, listed: str | N
 
 
 def _push(collection: Any, pictures: ImageFolder, names: list[str], fields: Fields) -> int:
-    """How many pictures were there already."""
+    """Puts what is missing into the collection, and returns how many pictures were there already."""
     collection.create_index(fields.key, unique=True)
     there = 0
     with progress("pushing", len(names)) as line:
         for begin in range(0, len(names), _TOGETHER):
             some = range(begin, min(begin + _TOGETHER, len(names)))
-            found = _found(collection, pictures, {names[index]: index for index in some}, fields)
+            found = _names_there(
+                collection, pictures, {names[index]: index for index in some}, fields
+            )
             there += len(found)
             missing = [index for index in some if names[index] not in found]
             for documents in _documents(pictures, names, missing, fields):
@@ -90,11 +92,11 @@ def _push(collection: Any, pictures: ImageFolder, names: list[str], fields: Fiel
     return there
 
 
-def _found(
+def _names_there(
     collection: Any, pictures: ImageFolder, wanted: dict[str, int], fields: Fields
 ) -> set[str]:
-    """The names that are there. Their documents are read, because another folder may have files of the
-    same names."""
+    """Returns the names that are there. Their documents are read, because another folder may have files
+    of the same names."""
     found = set()
     for document in collection.find({fields.key: {"$in": list(wanted)}}):
         name = document[fields.key]
@@ -114,7 +116,7 @@ def _found(
 def _documents(
     pictures: ImageFolder, names: list[str], indices: list[int], fields: Fields
 ) -> Iterator[list[dict[str, Any]]]:
-    """As many at a time as are sent together."""
+    """Makes the documents, as many at a time as are sent together."""
     some: list[dict[str, Any]] = []
     size = 0
     for index in indices:

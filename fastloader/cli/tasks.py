@@ -67,16 +67,18 @@ def on_ray(
         for run in runs:
             flying.append(task.remote([begun], begun.hex(), run))
             if len(flying) >= most:
-                yield from _taken(ray, flying, failure)
+                yield from _take_results(ray, flying, failure)
         while flying:
-            yield from _taken(ray, flying, failure)
+            yield from _take_results(ray, flying, failure)
     finally:
         for reference in flying:
             with contextlib.suppress(Exception):
                 ray.cancel(reference)
 
 
-def _taken(ray: Any, flying: collections.deque[Any], failure: type[Exception]) -> Iterator[Any]:
+def _take_results(
+    ray: Any, flying: collections.deque[Any], failure: type[Exception]
+) -> Iterator[Any]:
     # It stays in the queue while it is waited for, so that Ctrl-C cancels it, too.
     made, problem = ray.get(flying[0])
     flying.popleft()
@@ -86,7 +88,7 @@ def _taken(ray: Any, flying: collections.deque[Any], failure: type[Exception]) -
 
 
 def _run(begun: list[Any], name: str, indices: range) -> tuple[list[Any], str]:
-    """A task: what was prepared, up to the first failure, and what that says."""
+    """Runs a task: returns what was prepared, up to the first failure, and what that says."""
     import ray
 
     made: list[Any] = []
@@ -169,8 +171,8 @@ class HelpFormat(argparse.HelpFormatter):
 
 
 def printable(text: str) -> str:
-    """The text on one line. What is no character to be seen is escaped: a terminal may take it for an
-    order, and no encoding has the bytes of a name that is no UTF-8."""
+    """Returns the text on one line. What is no character to be seen is escaped: a terminal may take it
+    for an order, and no encoding has the bytes of a name that is no UTF-8."""
     return "".join(
         each.encode("unicode_escape").decode()
         if unicodedata.category(each)[0] == "C" or each in "\u2028\u2029"

@@ -22,15 +22,15 @@ from fastloader._core.machine.messages import Progress, progress
 from fastloader._core.options import FIXED, native_form
 from fastloader._core.sources.recognize import first_part, holds_images, recognize_images, refusals
 from fastloader.cli.tune_change import (
+    Change,
     Target,
     TuneError,
-    Wanted,
     changed_source,
     check_call,
     diff_of,
+    errors_explained,
     look_up,
     own_arguments,
-    told,
 )
 from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
@@ -42,8 +42,8 @@ from fastloader.transforms._reader.kinds import known_class
 
 @dataclasses.dataclass
 class Rate:
-    """What came of a loader. ``seconds`` go from the beginning of an epoch to the last batch that was
-    taken, and leave out the wait for the first batch of each measurement, which is in
+    """The measurements of a loader. ``seconds`` go from the beginning of an epoch to the last batch that
+    was taken, and leave out the wait for the first batch of each measurement, which is in
     ``first_batch_s``: the shortest. ``samples`` leaves out those first batches. ``epochs`` ended."""
 
     samples: int = 0
@@ -81,7 +81,7 @@ def measure(
     taken = samples = 0
     while not first or (seconds is not None and ended - first < seconds):
         before = taken
-        with told(called):
+        with errors_explained(called):
             for batch in loader:
                 arrived = time.perf_counter()
                 count = samples_of(batch, loader)
@@ -111,7 +111,7 @@ def measure(
 
 
 def samples_of(batch: Any, loader: Any) -> int:
-    """How many samples are in a batch. Without a batch size, the dataset gives batches or samples: a
+    """Counts the samples in a batch. Without a batch size, the dataset gives batches or samples: a
     tensor of four dimensions is of several pictures, and so are texts or numbers in a list as long as
     all that is beside it."""
     if getattr(loader, "batch_sampler", None) is None:
@@ -121,7 +121,7 @@ def samples_of(batch: Any, loader: Any) -> int:
 
 
 def _pictures_in(batch: Any) -> int:
-    """The samples of what the dataset gave itself."""
+    """Counts the samples of what the dataset gave itself."""
     parts = list(batch.values()) if isinstance(batch, Mapping) else batch
     parts = list(parts) if isinstance(parts, list | tuple) else [parts]
     lengths = [_first_length(each) for each in parts]
@@ -154,8 +154,9 @@ _TAIL = ("ToTensor", "Normalize")
 
 @dataclasses.dataclass(frozen=True)
 class Native:
-    """``plan``: what the loader does, in words. ``chain``: of native pictures; None if they are not.
-    ``reason``: why not; empty if they are, or if other batches are native."""
+    """The native path of a loader. ``plan``: what the loader does, in words. ``chain``: of native
+    pictures; None if they are not. ``reason``: why not; empty if they are, or if other batches are
+    native."""
 
     plan: str
     chain: Chain | None
@@ -170,7 +171,7 @@ class Native:
             return cls(plan, None, str(refusal) if plan.startswith("Python path") else "")
 
     def lines(self, dataset: Any) -> list[str]:
-        """The plan and, if something is not native, what to change."""
+        """Lists the plan and, if something is not native, what to change."""
         found = [f"the plan: {self.plan}"]
         if not self.reason:
             return found
@@ -189,7 +190,7 @@ class Native:
 
 
 def _advice(dataset: Any) -> str:
-    """What to write for a dataset that nobody knows."""
+    """Says what to write for a dataset that nobody knows."""
     if other := native_form(dataset):
         streamed = isinstance(dataset, IterableDataset) and "HFImages" in other
         return f"{'load it without streaming, and ' * streamed}give {other} in its place"
@@ -204,8 +205,8 @@ def _advice(dataset: Any) -> str:
 
 
 def tail(dataset: Any, chain: Chain | None) -> str:
-    """The package of ToTensor and Normalize, if the transform ends in these two and has nothing else
-    behind the pixels; otherwise empty."""
+    """Returns the package of ToTensor and Normalize, if the transform ends in these two and has nothing
+    else behind the pixels; otherwise empty."""
     if chain is None or chain.mean is None or chain.erasing is not None or chain.grey:
         return ""
     steps = [*steps_of(getattr(first_part(dataset), "transform", None))][-2:]
@@ -224,7 +225,8 @@ _BY_SAMPLERS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"
 
 
 def rebuilt(plain: DataLoader[Any], **more: Any) -> FastLoader[Any]:
-    """A FastLoader over the same dataset, with the constructor arguments of ``plain``, but ``more``.
+    """Makes a FastLoader over the same dataset, with the constructor arguments of ``plain``, but
+    ``more``.
 
     Raises:
         TuneError: for a subclass that does something of its own.
@@ -260,7 +262,7 @@ def rebuilt(plain: DataLoader[Any], **more: Any) -> FastLoader[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What the measured loops do with each batch: nothing, if the user has named no function."""
+    """The step that measured loops do with each batch: nothing, if the user has named no function."""
 
     text: str = ""
     function: Callable[[Any], Any] | None = None
@@ -285,7 +287,7 @@ class Step:
 
     def __call__(self, batch: Any) -> None:
         if self.function is not None:
-            with told(self.text):
+            with errors_explained(self.text):
                 self.function(batch)
 
     @property
@@ -312,7 +314,7 @@ class Step:
 # ---- The change to the user's file, tried before it is proposed.
 
 
-def check_change(target: Target, wanted: Wanted) -> None:
+def check_change(target: Target, change: Change) -> None:
     """Makes the loader by the changed function, with the names of the module that it stands in. Nothing
     is written. Of a loader that no function makes, the file is read.
 
@@ -320,7 +322,7 @@ def check_change(target: Target, wanted: Wanted) -> None:
         TuneError: for what the changed function raises, such as an attribute that a DataLoader lets one
             set and FastLoader does not.
     """
-    source = changed_source(target.file, target.lines, wanted)
+    source = changed_source(target.file, target.lines, change)
     if source is None:
         return
     tree = ast.parse(source)
@@ -347,13 +349,13 @@ def check_change(target: Target, wanted: Wanted) -> None:
     ]
     names = dict(names)
     code = compile(ast.Module([*ours, *named], []), str(target.file), "exec")
-    with told(f"{target.text} with the change"):
+    with errors_explained(f"{target.text} with the change"):
         exec(code, names)
         names[function.__name__]()
 
 
 def _refused(tree: ast.Module) -> Iterator[int]:
-    """The lines where an attribute of a loader is set that is fixed when a FastLoader is made."""
+    """Gives the lines where an attribute of a loader is set that is fixed when a FastLoader is made."""
     loaders = {
         ast.unparse(target)
         for node in ast.walk(tree)
@@ -410,7 +412,7 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     arguments = {"device": '"auto"'}
     plain_rate, our_rate = Rate(), Rate()
     try:
-        with told(f"FastLoader with the arguments of {target.text}"):
+        with errors_explained(f"FastLoader with the arguments of {target.text}"):
             ours = rebuilt(plain, device="auto")
             native = Native.of(ours)
             if native.chain is not None and plain.num_workers == 0:
@@ -425,8 +427,8 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
         return
     # Each twice, in turn, so that files that are read for the first time burden both.
     both = [(plain, plain_rate), (ours, our_rate)]
-    each = seconds / (5 if step.text else 4)
-    measure_in_turn([*both, *reversed(both)], [each] * 4, target.text, step)
+    turn_s = seconds / (5 if step.text else 4)
+    measure_in_turn([*both, *reversed(both)], [turn_s] * 4, target.text, step)
     _print_rate("DataLoader", plain_rate)
     _print_rate("FastLoader", our_rate)
     ratio = our_rate.per_s / plain_rate.per_s if plain_rate.per_s else 0.0
@@ -441,7 +443,7 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     elif ratio < 1.1 and native.reason:
         print("That is next to nothing to win, until what is named below is changed.")
     _print_step(our_rate, step)
-    step.measure_alone(ours, each, our_rate)
+    step.measure_alone(ours, turn_s, our_rate)
     print(f"\nThe report of that FastLoader, whose loop {step.words}:")
     print(ours.report())
     print()
@@ -452,7 +454,7 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     if home:
         assert native.chain is not None and native.chain.mean and native.chain.std
         normalization = native.chain.mean, native.chain.std
-    wanted = Wanted(arguments, normalization, home)
+    wanted = Change(arguments, normalization, home)
     try:
         check_change(target, wanted)
     except TuneError as error:
@@ -497,7 +499,7 @@ def _print_rate(kind: str, rate: Rate) -> None:
 
 
 def _print_conditions(plain: DataLoader[Any], native: bool) -> None:
-    """What of that ratio a larger dataset, or more workers, would change."""
+    """Prints what of that ratio a larger dataset, or more workers, would change."""
     try:
         batches = len(plain)
     except (TypeError, NotImplementedError):  # its dataset has no length
@@ -516,7 +518,7 @@ def _print_conditions(plain: DataLoader[Any], native: bool) -> None:
 
 
 def _print_step(rate: Rate, step: Step) -> None:
-    """What the rate means for a training loop, if that is not run here."""
+    """Prints what the rate means for a training loop, if that is not run here."""
     if rate.samples and not step.text:
         print(
             "Your training step was not run (--step names it). If it takes more than "

@@ -27,10 +27,10 @@ _PLAIN, _OURS = "DataLoader", "FastLoader"
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
-    """``arguments``: what FastLoader is to get besides DataLoader's, by name, as source text.
-    ``normalization``: mean and std, if the transform's ToTensor and Normalize can go; None if not.
-    ``home``: the package of these two."""
+class Change:
+    """The change of a loader to a FastLoader. ``arguments``: what it is to get besides DataLoader's, by
+    name, as source text. ``normalization``: mean and std, if the transform's ToTensor and Normalize can
+    go; None if not. ``home``: the package of these two."""
 
     arguments: dict[str, str]
     normalization: tuple[Sequence[float], Sequence[float]] | None
@@ -44,12 +44,12 @@ class Edit:
     text: str
 
 
-def diff_of(file: str | None, lines: tuple[int, int], wanted: Wanted) -> str:
-    """A unified diff, which ``patch`` applies, or else one that shows what to write. ``lines``: the
-    first and the last line where the loader is made; (1, 0) for all of the file."""
-    source, changed = _read(file), changed_source(file, lines, wanted)
+def diff_of(file: str | None, lines: tuple[int, int], change: Change) -> str:
+    """Writes a unified diff, which ``patch`` applies, or else one that shows what to write. ``lines``:
+    the first and the last line where the loader is made; (1, 0) for all of the file."""
+    source, changed = _read(file), changed_source(file, lines, change)
     if file is None or source is None or changed is None:
-        return _shown_only(wanted)
+        return _shown_only(change)
     path = os.path.relpath(file)
     name = file if path.startswith("..") else path
     return "".join(
@@ -62,24 +62,24 @@ def diff_of(file: str | None, lines: tuple[int, int], wanted: Wanted) -> str:
     )
 
 
-def changed_source(file: str | None, lines: tuple[int, int], wanted: Wanted) -> bytes | None:
-    """The file with the change; None if there is none to write."""
+def changed_source(file: str | None, lines: tuple[int, int], change: Change) -> bytes | None:
+    """Returns the file with the change; None if there is none to write."""
     source = _read(file)
     if source is None:
         return None
     try:
-        return _changed(source, lines, wanted)
+        return _changed(source, lines, change)
     except SyntaxError:
         return None
 
 
 def _lines(source: bytes) -> list[str]:
-    """As ``patch`` divides them: str.splitlines also ends a line at a form feed."""
+    """Splits the source as ``patch`` divides it: str.splitlines also ends a line at a form feed."""
     return [line.decode() for line in source.splitlines(keepends=True)]
 
 
 def _read(file: str | None) -> bytes | None:
-    """The source, if it is text that can be changed byte by byte."""
+    """Reads the source, if it is text that can be changed byte by byte."""
     if file is None:
         return None
     try:
@@ -91,26 +91,26 @@ def _read(file: str | None) -> bytes | None:
     return source if source.endswith(b"\n") else None
 
 
-def _shown_only(wanted: Wanted) -> str:
-    arguments = {**wanted.arguments, **_mean_and_std(wanted)}
+def _shown_only(change: Change) -> str:
+    arguments = {**change.arguments, **_mean_and_std(change)}
     more = "".join(f", {name}={text}" for name, text in arguments.items())
     shown = [f"-loader = {_PLAIN}(dataset, ...)", f"+loader = {_OURS}(dataset, ...{more})"]
-    if wanted.normalization is not None:
+    if change.normalization is not None:
         shown = ["-    ToTensor(), Normalize(mean, std)", "+    PILToTensor()", *shown]
     return "\n".join(["+from fastloader import FastLoader", *shown, ""])
 
 
-def _mean_and_std(wanted: Wanted) -> dict[str, str]:
-    if wanted.normalization is None:
+def _mean_and_std(change: Change) -> dict[str, str]:
+    if change.normalization is None:
         return {}
     return {
         name: f"({', '.join(repr(float(each)) for each in values)})"
-        for name, values in zip(("mean", "std"), wanted.normalization, strict=True)
+        for name, values in zip(("mean", "std"), change.normalization, strict=True)
     }
 
 
-def _changed(source: bytes, lines: tuple[int, int], wanted: Wanted) -> bytes | None:
-    """The source with the change; None if it is not clear where that goes."""
+def _changed(source: bytes, lines: tuple[int, int], change: Change) -> bytes | None:
+    """Returns the source with the change; None if it is not clear where that goes."""
     tree = ast.parse(source)
     offsets = [0]
     for line in source.splitlines(keepends=True):
@@ -129,20 +129,20 @@ def _changed(source: bytes, lines: tuple[int, int], wanted: Wanted) -> bytes | N
     if len(calls) != 1 or not isinstance(calls[0], ast.Call):
         return None
     call = calls[0]
-    if "num_workers" in wanted.arguments and _may_have_workers(call):
+    if "num_workers" in change.arguments and _may_have_workers(call):
         return None
     edits = [Edit(*span(call.func), _OURS)]
-    arguments = dict(wanted.arguments)
+    arguments = dict(change.arguments)
     # Elsewhere another dataset may use the same transform.
-    own = _makings(call, inside, tree) if wanted.normalization is not None and lines[1] else []
+    own = _makings(call, inside, tree) if change.normalization is not None and lines[1] else []
     pairs = list(_conversions(own))
     bare = ""
     if len(pairs) == 1:
         first, last = pairs[0]
         prefix = ast.unparse(first.func).rpartition("ToTensor")[0]
-        bare = "" if prefix else f"from {wanted.home} import PILToTensor\n"
+        bare = "" if prefix else f"from {change.home} import PILToTensor\n"
         edits.append(Edit(span(first)[0], span(last)[1], f"{prefix}PILToTensor()"))
-        arguments.update(_mean_and_std(wanted))
+        arguments.update(_mean_and_std(change))
     given = {each.arg: each.value for each in call.keywords}
     for name in [name for name in arguments if name in given]:
         edits.append(Edit(*span(given[name]), arguments.pop(name)))
@@ -161,13 +161,13 @@ def _called(node: ast.AST) -> str:
 
 
 def _may_have_workers(call: ast.Call) -> bool:
-    """Whether num_workers may be among the arguments without standing there by name."""
+    """Returns whether num_workers may be among the arguments without standing there by name."""
     several = any(isinstance(each, ast.Starred) for each in call.args)
     return several or len(call.args) > 5 or any(each.arg is None for each in call.keywords)
 
 
 def _makings(call: ast.Call, inside: list[ast.expr], tree: ast.Module) -> list[ast.expr]:
-    """The expressions of which the function makes the call's dataset."""
+    """Lists the expressions of which the function makes the call's dataset."""
     here = {id(node) for node in inside}
     values: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
@@ -189,7 +189,7 @@ def _makings(call: ast.Call, inside: list[ast.expr], tree: ast.Module) -> list[a
 
 
 def _conversions(inside: list[ast.expr]) -> Iterator[tuple[ast.Call, ast.Call]]:
-    """Each ToTensor() with the Normalize(...) behind it, at the end of a list."""
+    """Gives each ToTensor() with the Normalize(...) behind it, at the end of a list."""
     for node in inside:
         if isinstance(node, ast.List | ast.Tuple) and len(node.elts) >= 2:
             first, last = node.elts[-2:]
@@ -199,7 +199,7 @@ def _conversions(inside: list[ast.expr]) -> Iterator[tuple[ast.Call, ast.Call]]:
 
 
 def _added(source: bytes, call: ast.Call, span: _Span, arguments: dict[str, str]) -> Iterator[Edit]:
-    """The further arguments, behind the last one: on lines of their own if that stands so."""
+    """Adds the further arguments, behind the last one: on lines of their own if that stands so."""
     if not arguments:
         return
     end = span(call)[1]
@@ -217,8 +217,8 @@ def _added(source: bytes, call: ast.Call, span: _Span, arguments: dict[str, str]
 
 
 def _import(tree: ast.Module, call: ast.Call, offsets: list[int], bare: str) -> Edit:
-    """The line that imports FastLoader: in the place of DataLoader's, if nothing else needs that, or
-    behind the last import before the call. ``bare``: another line of imports, or empty."""
+    """Adds the line that imports FastLoader: in the place of DataLoader's, if nothing else needs that,
+    or behind the last import before the call. ``bare``: another line of imports, or empty."""
     text = f"from fastloader import {_OURS}\n"
     imports = [
         node
@@ -271,9 +271,9 @@ class TuneError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """``make``: gives the loader; the same object each time if the user has named a loader. ``file`` and
-    ``lines``: where it is written; None and (1, 0) if that is not known. ``function``: what the user has
-    named, unless that is a loader."""
+    """The loader that the user has named. ``make``: gives the loader; the same object each time if the
+    user has named a loader. ``file`` and ``lines``: where it is written; None and (1, 0) if that is not
+    known. ``function``: what the user has named, unless that is a loader."""
 
     text: str
     make: Callable[[], Any]
@@ -299,7 +299,7 @@ class Target:
         check_call(text, found, (), advice)
 
         def make() -> Any:
-            with told(text):
+            with errors_explained(text):
                 made = found()
             if not _is_loader(made):
                 raise TuneError(
@@ -312,7 +312,7 @@ class Target:
 
 
 def look_up(text: str) -> tuple[Any, str | None]:
-    """What MODULE:NAME names, and the module's file.
+    """Looks up what MODULE:NAME names, and the module's file.
 
     Raises:
         TuneError: if there is no such thing.
@@ -342,7 +342,7 @@ def _module(where: str) -> ModuleType:
     if not where.endswith(".py"):
         sys.path.insert(0, os.getcwd())  # as `python -m` does
         missing = f"there is no module {where}, seen from {os.getcwd()}"
-        with told(where, missing):
+        with errors_explained(where, missing):
             return importlib.import_module(where)
     path = os.path.abspath(where)
     if not os.path.isfile(path):
@@ -353,7 +353,7 @@ def _module(where: str) -> ModuleType:
     there = getattr(sys.modules.get(name), "__file__", None)
     if there is not None and os.path.samefile(there, path):  # the step's is the loader's
         return sys.modules[name]
-    with told(where):
+    with errors_explained(where):
         found = importlib.util.find_spec(name) if name.isidentifier() else None
         if found is not None and found.origin and os.path.samefile(found.origin, path):
             return importlib.import_module(name)
@@ -404,7 +404,7 @@ def own_arguments(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told(what: str, missing: str | None = None) -> Iterator[None]:
+def errors_explained(what: str, missing: str | None = None) -> Iterator[None]:
     """Makes a TuneError of what the user's code raises. It names the line of that code.
 
     ``missing``: what to say if the module of that name is not there."""
@@ -416,13 +416,13 @@ def told(what: str, missing: str | None = None) -> Iterator[None]:
         names = {".".join(what.split(".")[:n]) for n in range(1, what.count(".") + 2)}
         if missing is not None and error.name in names:
             raise TuneError(missing) from None
-        raise TuneError(_said(what, error)) from None
+        raise TuneError(_raised_text(what, error)) from None
     except (Exception, SystemExit) as error:
-        raise TuneError(_said(what, error)) from None
+        raise TuneError(_raised_text(what, error)) from None
 
 
-def _said(what: str, error: BaseException) -> str:
-    """What was raised and in which line: the last one that is of no package."""
+def _raised_text(what: str, error: BaseException) -> str:
+    """Says what was raised and in which line: the last one that is of no package."""
     message = str(error)
     frames = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
     # Of a worker's exception, torch has the traceback in the message.
@@ -433,10 +433,10 @@ def _said(what: str, error: BaseException) -> str:
     text = f"{what} raised {type(error).__name__}: {message}"
     if isinstance(error, SystemExit):
         text += " (put what runs a training behind `if __name__ == '__main__':`)"
-    theirs = [
+    places = [
         f"\n  {file}, line {line}"
         for file, line in frames
         if not file.startswith((_PACKAGE, "<frozen", os.path.dirname(importlib.__path__[0])))
     ]
-    own = [each for each in theirs if "site-packages" not in each]
-    return text + "".join((own or theirs)[-1:])
+    own = [each for each in places if "site-packages" not in each]
+    return text + "".join((own or places)[-1:])

@@ -52,7 +52,7 @@ class PreparedBatches(Sampler[Any]):
 
     @property
     def batch_sampler(self) -> Any:
-        """The sampler beneath, under the name by which samplers are looked through."""
+        """The sampler beneath, under the name by which frameworks look inside samplers."""
         return self.batches
 
     @property
@@ -100,7 +100,8 @@ class _Pass(Iterator[Any]):
 
 
 def innermost(sampler: Any) -> Any:
-    """The sampler of single indices beneath a batch sampler, and beneath Accelerate's shard of it."""
+    """Returns the sampler of single indices beneath a batch sampler, and beneath Accelerate's shard of
+    it."""
     for name in ("batch_sampler", "sampler"):
         inner = getattr(sampler, name, None)
         sampler = sampler if inner is None else inner
@@ -112,7 +113,7 @@ def innermost(sampler: Any) -> Any:
 
 @dataclasses.dataclass
 class Account:
-    """What a prepared loader shares with the loaders of its rest (`skip_first_batches`).
+    """The state that a prepared loader shares with the loaders of its rest (`skip_first_batches`).
 
     Attributes:
         iteration: the number of the epoch.
@@ -129,7 +130,7 @@ class Account:
 
 
 class PreparedLoader:
-    """What both kinds of prepared loaders have in common.
+    """Base class of both kinds of prepared loaders.
 
     Accelerate's class iterates, moves batches to the device and keeps Accelerate's account of the epoch.
     The batches come from ``base_dataloader``, a `FastLoader`. It also has every attribute that
@@ -189,9 +190,9 @@ class PreparedLoader:
         self.base_dataloader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop stands: which batches of the epoch it has received, not what was read ahead.
-        After the last batch of an epoch the state is of the next one. The state is the same on every
-        process. It can be made in the middle of an epoch if ``use_stateful_dataloader`` is set in
+        """Returns where the loop stands: which batches of the epoch it has received, not what was read
+        ahead. After the last batch of an epoch the state is of the next one. The state is the same on
+        every process. It can be made in the middle of an epoch if ``use_stateful_dataloader`` is set in
         Accelerate's DataLoaderConfiguration, or if this method was called before the epoch.
 
         Raises ValueError otherwise, and where `FastLoader.state_dict` does.
@@ -211,8 +212,8 @@ class PreparedLoader:
         return self._state_now()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next ``iter()`` gives the batches that would have followed `state_dict`. No sample is read
-        for that.
+        """Makes the next ``iter()`` give the batches that would have followed `state_dict`. No sample is
+        read for that.
 
         Raises ValueError if the state was saved with another number of processes or batches, and where
         `FastLoader.load_state_dict` does.
@@ -241,11 +242,11 @@ class PreparedLoader:
 
     @property
     def batches_per_step(self) -> int:
-        """How many batches the FastLoader makes for one step of the loop."""
+        """The number of batches that the FastLoader makes for one step of the loop."""
         return 1
 
     def received(self, state: dict[str, Any]) -> int:
-        """How many steps of the epoch the loop of one process had taken behind ``state``."""
+        """Returns how many steps of the epoch the loop of one process had taken at ``state``."""
         if not state["begun"]:
             return 0
         given: int = state["batches"] if self.batches is None else state["sampler_state"]["given"]
@@ -260,7 +261,7 @@ class PreparedLoader:
         return {**state, "accelerate": self._identity()}
 
     def _identity(self) -> dict[str, Any]:
-        """What must be the same where a state is loaded."""
+        """Returns what must be the same where a state is loaded."""
         batches: Any = None if self.batches is None else self.batches.batches
         whole = getattr(batches, "batch_sampler", batches)
         try:
@@ -381,7 +382,7 @@ def prepare(
             loader has no batches to deal out.
     """
     if isinstance(loader, PreparedLoader):
-        return _kept(loader, accelerator)
+        return _register(loader, accelerator)
     if not isinstance(loader, FastLoader):
         raise TypeError(
             f"prepare takes a FastLoader, got {type(loader).__name__}: give anything else to "
@@ -419,15 +420,15 @@ def prepare(
     keeps_state = config.use_stateful_dataloader
     prepared = adopt(decided, loader, accelerator, keeps_state=keeps_state)
     prepared.use_stateful_dataloader = keeps_state  # save_state asks for it
-    return _kept(prepared, accelerator)
+    return _register(prepared, accelerator)
 
 
 def adopt(
     decided: Any, loader: FastLoader[Any], accelerator: Accelerator, *, keeps_state: bool
 ) -> Any:
-    """A prepared loader as Accelerate has ``decided`` it, with a copy of ``loader`` in the place of the
-    plain DataLoader in there. ``keeps_state``: whether `PreparedLoader.state_dict` may be called in the
-    middle of its first epoch."""
+    """Makes a prepared loader as Accelerate has ``decided`` it, with a copy of ``loader`` in the place
+    of the plain DataLoader in there. ``keeps_state``: whether `PreparedLoader.state_dict` may be called
+    in the middle of its first epoch."""
     kind = _KINDS.get(type(decided))
     if kind is None:
         raise TypeError(
@@ -459,7 +460,7 @@ def adopt(
 
 
 def copied(loader: FastLoader[Any], **attributes: Any) -> FastLoader[Any]:
-    """A copy of a FastLoader, of its own class and with its own threads, with other attributes."""
+    """Copies a FastLoader: of its own class and with its own threads, with other ``attributes``."""
     state = {**loader.__getstate__(), "_iterator": None, **attributes}
     runtime = state["_runtime"]
     options = copy.copy(runtime["options"])
@@ -471,8 +472,8 @@ def copied(loader: FastLoader[Any], **attributes: Any) -> FastLoader[Any]:
 
 
 def _device(loader: FastLoader[Any], placed: torch.device | None) -> Any:
-    """Where the FastLoader takes its batches, which Accelerate then need not move. ``placed``: where
-    Accelerate wants them; None if it leaves them alone."""
+    """Returns where the FastLoader takes its batches, so that Accelerate need not move them. ``placed``:
+    where Accelerate wants them; None if it leaves them alone."""
     if placed is None or loader.device not in (None, "auto"):
         return loader.device
     # On the CPU, batches are there already.
@@ -508,7 +509,7 @@ def _refuse_second_sharding(loader: FastLoader[Any]) -> None:
         )
 
 
-def _kept(prepared: Any, accelerator: Accelerator) -> Any:
+def _register(prepared: Any, accelerator: Accelerator) -> Any:
     if not any(each is prepared for each in accelerator._dataloaders):
         accelerator._dataloaders.append(prepared)
     return prepared

@@ -44,7 +44,7 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         mean, std: One number per channel, in 0..1; default ImageNet's.
         device: The device, as in `FastLoader`. "auto" (default) takes the accelerator if there is one
             (CUDA, NPU, XPU, ...), else the CPU.
-        dtype: Of the inputs: torch.float32 (default), torch.float16 or torch.bfloat16. In half
+        dtype: The type of the inputs: torch.float32 (default), torch.float16 or torch.bfloat16. In half
             precision your loop needs no ``input.half()``.
 
     Inputs arrive in ``dtype`` as ``(x/255 - mean)/std``, rounded once, in the memory format of the first
@@ -106,7 +106,7 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         self._ahead: list[tuple[Any, Any]] = []  # at most one batch, taken and not given yet
 
     def next(self) -> tuple[Any, Any]:
-        """The next ``(input, target)``; ``(None, None)`` for ever after the end."""
+        """Returns the next ``(input, target)``; ``(None, None)`` for ever after the end."""
         return next(self, (None, None))
 
     def __next__(self) -> tuple[Any, Any]:
@@ -188,7 +188,7 @@ def _has_floats(batch: Any) -> bool:
 
 
 def _is_channels_last(batch: Any) -> bool:
-    """Whether images are channels_last, as Apex's fast_collate makes them if it is told so."""
+    """Returns whether images are channels_last, as Apex's fast_collate makes them if it is told so."""
     images = _images(batch)
     return (
         images is not None

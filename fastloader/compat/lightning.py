@@ -52,7 +52,8 @@ class FastDataModule(LightningDataModule):
     """
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of the training loaders that the trainer has now, beside the base class's state."""
+        """Returns the states of the training loaders that the trainer has now, added to the base class's
+        state."""
         loaders = [] if self.trainer is None else [*_fast_loaders(self.trainer.train_dataloader)]
         states = {_KEY: [loader.state_dict() for loader in loaders]} if loaders else {}
         return {**super().state_dict(), **states}
@@ -85,8 +86,8 @@ class FastDataModule(LightningDataModule):
 
 
 class _GoingOn(CombinedLoader):
-    """What Lightning makes of the loaders in any case, with their states to load. Lightning puts the
-    loaders that it has made again into it, and calls ``iter()`` when they are ready."""
+    """Holds the loaders that Lightning makes, with their states. Lightning puts the loaders that it has
+    made again into it, and calls ``iter()`` when they are ready: then the states are loaded."""
 
     def __init__(self, loaders: Any, states: list[dict[str, Any]]) -> None:
         if isinstance(loaders, CombinedLoader):
@@ -116,7 +117,7 @@ class _GoingOn(CombinedLoader):
 
 
 def _fast_loaders(iterables: Any) -> Iterator[FastLoader[Any]]:
-    """The FastLoaders among a trainer's loaders, which may be nested."""
+    """Gives the FastLoaders among a trainer's loaders, which may be nested."""
     for each in CombinedLoader(iterables, "max_size_cycle").flattened:
         if isinstance(each, FastLoader):
             yield each

@@ -26,8 +26,8 @@ _HOME = "transformers.data.data_collator"
 
 
 def native_collation(collate_fn: Any, dataset: Any) -> Any:
-    """None, which stands for default_collate, if batches of ``dataset`` are the same by it as by the
-    data collator ``collate_fn``; else ``collate_fn``.
+    """Returns None, which stands for default_collate, if batches of ``dataset`` are the same by it as by
+    the data collator ``collate_fn``; else ``collate_fn``.
 
     They are for fastloader's own datasets of pictures with ``as_dict=True``, without further columns,
     and for the Trainer's default collator: it stacks tensors, and makes int64 of whole numbers.
@@ -50,7 +50,7 @@ def native_collation(collate_fn: Any, dataset: Any) -> Any:
 
 
 def _is_default(collator: Any) -> bool:
-    """Whether it is the default collator of transformers, as its source has it."""
+    """Returns whether the collator is the default one of transformers, as its source has it."""
     names = ("default_data_collator", "torch_default_data_collator")
     if any(
         identity.function_change(identity.found(_HOME, name), _HOME, name) != "" for name in names
@@ -182,7 +182,7 @@ class FastTrainerMixin:
         steps_trained_in_current_epoch: int,
         **_: Any,
     ) -> Any:
-        """What the Trainer iterates in the epoch in which the checkpoint was written."""
+        """Returns what the Trainer iterates in the epoch in which the checkpoint was written."""
         trainer: Any = self
         steps = steps_trained_in_current_epoch
         if trainer.args.ignore_data_skip:  # the Trainer counts no steps then
@@ -224,7 +224,7 @@ class FastTrainerMixin:
 
 
 def _needs(mixin: FastTrainerMixin, name: str) -> Any:
-    """The Trainer's own method."""
+    """Returns the Trainer's own method."""
     method = getattr(super(FastTrainerMixin, mixin), name, None)
     if method is None:
         raise TypeError(
@@ -257,7 +257,7 @@ def _file_name(process: int) -> str:
 
 
 def _fast(plain: DataLoader[Any], options: dict[str, Any]) -> FastLoader[Any]:
-    """A FastLoader with the arguments of a DataLoader that Accelerate has prepared."""
+    """Makes a FastLoader with the arguments of a DataLoader that Accelerate has prepared."""
     names = ["num_workers", "pin_memory", "timeout", "worker_init_fn", "generator"]
     names += ["multiprocessing_context", "prefetch_factor", "persistent_workers"]
     names += ["in_order"] * hasattr(plain, "in_order")  # since torch 2.6

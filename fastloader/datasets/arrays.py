@@ -1,4 +1,4 @@
-"""The folder that ``fastloader pack`` writes for samples of arrays, and `PackedArrays` reads.
+"""The folder that ``fastloader pack`` writes for samples of arrays, and `PackedArrays`, which reads it.
 
 ``arrays.json`` says what there is: ``format`` ("fastloader-arrays"), ``version`` (1), ``count`` of
 samples that are there, ``total``, ``complete`` (false while packing goes on or was interrupted),
@@ -33,7 +33,7 @@ KINDS = "biufc"  # of numpy's dtypes: truths and numbers
 
 @dataclasses.dataclass
 class PackedArray:
-    """One array of all samples. ``shape``: of a sample's."""
+    """One array of all samples. ``shape`` is that of one sample."""
 
     file: str
     dtype: str
@@ -42,13 +42,13 @@ class PackedArray:
 
     @property
     def row_bytes(self) -> int:
-        """What a sample takes."""
+        """How many bytes one sample takes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclasses.dataclass
 class ArrayFolder:
-    """What ``arrays.json`` says."""
+    """The contents of ``arrays.json``."""
 
     arrays: list[PackedArray]
     single: bool
@@ -61,12 +61,12 @@ class ArrayFolder:
         return self.count == self.total
 
     def as_json(self) -> str:
-        said = {"format": FORMAT, "version": VERSION, "complete": self.complete}
-        return json.dumps({**said, **dataclasses.asdict(self)}, indent=1)
+        header = {"format": FORMAT, "version": VERSION, "complete": self.complete}
+        return json.dumps({**header, **dataclasses.asdict(self)}, indent=1)
 
 
 def read_folder(path: str) -> ArrayFolder | None:
-    """What the folder says of itself; None if it does not say anything.
+    """Reads what the folder says of itself; None if it says nothing.
 
     Raises:
         ValueError: which names the file, if it says what cannot be, or is of another version.
@@ -74,16 +74,16 @@ def read_folder(path: str) -> ArrayFolder | None:
     meta = os.path.join(path, ARRAYS_META)
     try:
         with open(meta, encoding="utf-8") as file:
-            said = json.load(file)
-        if said["format"] != FORMAT:
-            raise ValueError(f"its format is {said['format']!r}")
-        if said["version"] != VERSION:
-            raise ValueError(f"version {said['version']} is for another fastloader")
-        arrays = [_array(each) for each in said["arrays"]]
-        count, total = _whole(said["count"]), _whole(said["total"])
+            fields = json.load(file)
+        if fields["format"] != FORMAT:
+            raise ValueError(f"its format is {fields['format']!r}")
+        if fields["version"] != VERSION:
+            raise ValueError(f"version {fields['version']} is for another fastloader")
+        arrays = [_array(each) for each in fields["arrays"]]
+        count, total = _whole(fields["count"]), _whole(fields["total"])
         if count > total or not arrays:
             raise ValueError(f"{count} of {total} samples of {len(arrays)} arrays")
-        return ArrayFolder(arrays, said["single"] is True, str(said["source"]), total, count)
+        return ArrayFolder(arrays, fields["single"] is True, str(fields["source"]), total, count)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -109,8 +109,8 @@ def _whole(value: Any) -> int:
 
 
 def begin_of(file: Any, array: PackedArray, total: int) -> int:
-    """Where the numbers of an open ``.npy`` begin. Raises ValueError for another file, or one of other
-    numbers: another program may have written it anew."""
+    """Returns where the numbers of an open ``.npy`` begin. Raises ValueError if it is not such a file,
+    or holds other numbers: another program may have written it anew."""
     version = np.lib.format.read_magic(file)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 class EncodedPlace:
-    """Stands in a batch in the place of column number ``column`` of encoded pictures. It is no
-    dataclass, because those are opened like other containers."""
+    """Stands in a batch for column number ``column`` of encoded pictures. It is no dataclass, because
+    those are opened like other containers."""
 
     __slots__ = ("column",)
 
@@ -51,10 +51,10 @@ class EncodedPlace:
 
 
 class Keeping:
-    """While it is entered, what this thread collates keeps its encoded pictures: a place stands for each
-    column of them. Attributes: ``columns``, the `EncodedImage`s of each that is kept; ``made``, how many
-    pictures were made meanwhile; ``why``, what ``refusal`` said. That is asked at the first picture, and
-    says why all of them are to be made; nothing if they are to be kept."""
+    """Keeps encoded pictures encoded: while it is entered, a place stands for each column of them in the
+    batches that this thread collates. Attributes: ``columns``, the `EncodedImage`s of each column that
+    is kept; ``made``, how many pictures were made meanwhile; ``why``, what ``refusal`` returned. It is
+    asked at the first picture, and says why all pictures are to be made; an empty answer keeps them."""
 
     def __init__(self, refusal: Callable[[], str] = str) -> None:
         self.columns: list[list[Any]] = []
@@ -64,7 +64,7 @@ class Keeping:
         self._passing_on = False  # while a function runs that knows no places
 
     def keeps(self) -> bool:
-        """Whether pictures that are collated now stay encoded."""
+        """Returns whether pictures that are collated now stay encoded."""
         if self.why is None:
             self.why = self._refusal()
         return not self.why and not self._passing_on
@@ -74,7 +74,7 @@ class Keeping:
         return EncodedPlace(len(self.columns) - 1)
 
     def making(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function of somebody who knows no places: while it runs, pictures are made."""
+        """Wraps a function that does not know places: while it runs, pictures are made."""
 
         def made(*args: Any, **options: Any) -> Any:
             before, self._passing_on = self._passing_on, True
@@ -94,7 +94,7 @@ class Keeping:
 
 
 def keeping() -> Keeping | None:
-    """That of this thread."""
+    """Returns the `Keeping` that this thread has entered."""
     found: Keeping | None = getattr(_of_thread, "keeping", None)
     return found
 
@@ -111,7 +111,7 @@ def parameters(
     keys: Sequence[tuple[int, int]],
     number: int,
 ) -> dict[str, torch.Tensor]:
-    """The tensors that `EncodedImage` documents, a row for each picture.
+    """Makes the tensors that `EncodedImage` documents, a row for each picture.
 
     Args:
         chains: what is done to each picture.
@@ -121,8 +121,8 @@ def parameters(
         number: which picture of its sample each is.
     """
     rows: list[list[list[float]]] = []
-    for chain, each, (seed, sample) in zip(chains, drawn, keys, strict=True):
-        named = [] if each is None else [*chain.steps(each), *chain.erased(seed, sample, number)]
+    for chain, draws, (seed, sample) in zip(chains, drawn, keys, strict=True):
+        named = [] if draws is None else [*chain.steps(draws), *chain.erased(seed, sample, number)]
         rows.append([numbered(step) for step in named])
     longest = max((len(steps) for steps in rows), default=0)
     widest = max((len(step) for steps in rows for step in steps), default=1)
@@ -130,13 +130,13 @@ def parameters(
     for row, steps in zip(table, rows):
         for place, step in zip(row, steps):
             place[: len(step)] = torch.tensor(step, dtype=torch.float64, device="cpu")
-    known = [_UNREAD if each is None else each for each in drawn]
+    known = [_UNREAD if draws is None else draws for draws in drawn]
     return {
-        "size": _whole([each["size"] for each in known]),
-        "box": _whole([each["box"] for each in known]),
-        "hflip": _whole([each["hflip"] for each in known]).bool(),
-        "vflip": _whole([each["vflip"] for each in known]).bool(),
-        "interpolation": _whole([RESAMPLINGS.index(each["interpolation"]) for each in known]),
+        "size": _whole([draws["size"] for draws in known]),
+        "box": _whole([draws["box"] for draws in known]),
+        "hflip": _whole([draws["hflip"] for draws in known]).bool(),
+        "vflip": _whole([draws["vflip"] for draws in known]).bool(),
+        "interpolation": _whole([RESAMPLINGS.index(draws["interpolation"]) for draws in known]),
         "steps": table,
     }
 
@@ -152,12 +152,13 @@ _NAMES = {*_UNREAD, "steps"}
 
 
 def are_parameters(value: Any) -> bool:
-    """Whether a value in a batch is what `parameters` gives."""
+    """Returns whether a value in a batch is what `parameters` gives."""
     return type(value) is dict and value.keys() == _NAMES
 
 
 def stacked(rows: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Parameters of single pictures in one dict. Their steps differ in number."""
+    """Stacks the parameters of single pictures in one dict. The pictures may have different numbers of
+    steps."""
     steps = [row["steps"][0] for row in rows]
     high, wide = (max(each.shape[axis] for each in steps) for axis in (0, 1))
     table = torch.full((len(steps), high, wide), math.nan, dtype=torch.float64, device="cpu")
@@ -221,14 +222,14 @@ class PictureSource:
 
     @property
     def name(self) -> str:
-        """What messages call the picture."""
+        """The name of the picture in messages."""
         if self.path is not None:
             return os.fsdecode(self.path)
         return f"{len(self.data)} bytes in memory" if self.called is None else self.called
 
     @property
     def same(self) -> Any:
-        """What two sources of the same picture have in common."""
+        """The key that two sources of the same picture share."""
         if self.path is not None:
             return self.path
         if self.problem is not None:
@@ -236,7 +237,7 @@ class PictureSource:
         return self.data.__array_interface__["data"][0], len(self.data)
 
     def opened(self) -> _native.FolderSource | _native.MemorySource:
-        """A source of the native module with this one picture."""
+        """Opens this one picture as a source of the native module."""
         if self.path is not None:
             ends = np.array([len(self.path)], dtype=np.uint64)
             return extension.native.FolderSource(np.frombuffer(self.path, dtype=np.uint8), ends)
@@ -246,7 +247,8 @@ class PictureSource:
         )
 
     def open_rgb(self, upright: bool = False) -> Any:
-        """The Pillow picture, or why there is none. ``upright``: turned as EXIF says."""
+        """Opens the picture through Pillow, or raises what is wrong with it. ``upright``: turned as EXIF
+        says."""
         if self.problem is not None:
             raise ValueError(self.problem)
         if self.path is not None:
@@ -256,7 +258,7 @@ class PictureSource:
 
 
 def _array_of(source: Any) -> Any:
-    """A tensor of bytes as an array."""
+    """Returns a tensor of bytes as an array."""
     array = source.numpy() if callable(getattr(source, "numpy", None)) else None
     if array is None or array.dtype != np.uint8:
         raise _unknown(source)
@@ -274,12 +276,12 @@ def _unknown(source: Any) -> TypeError:
 # ---- What a transform makes of an encoded picture.
 
 
-class Wanted:
-    """A transform as it was read.
+class ReadTransform:
+    """A transform that was read.
 
     Attributes: ``chain``, what is done without Python; ``rest``, the steps behind it; ``whole``, whether
-    every picture comes out as a tensor of one shape, with nothing left for Python to do; ``why`` not, in
-    words.
+    every picture comes out as a tensor of one shape, with nothing left for Python to do; ``why``, in
+    words, if it does not.
     """
 
     def __init__(self, chain: Chain, rest: list[Callable[[Any], Any]], why: str = "") -> None:
@@ -294,7 +296,7 @@ class Wanted:
         return pickle.dumps(self.chain)
 
 
-def wanted(transform: Any) -> Wanted:
+def read_transform(transform: Any) -> ReadTransform:
     """Reads a transform. What was read last is kept for as long as the transform is made of the same,
     because reading one may take as long as decoding a picture."""
     stamp = list(_stamp(transform))
@@ -311,7 +313,7 @@ def wanted(transform: Any) -> Wanted:
 
 
 # The last few transforms: what each is made of, and what was read.
-_kept: list[tuple[list[Any], Wanted]] = []
+_kept: list[tuple[list[Any], ReadTransform]] = []
 _kept_lock = threading.Lock()  # guards _kept: worker threads read transforms, too
 _MOST_KEPT = 32
 _MOST_OBJECTS = 4096  # in a stamp
@@ -320,7 +322,7 @@ _PLAIN = (NoneType, bool, float, int, str)
 
 @dataclasses.dataclass(frozen=True)
 class _Value:
-    """What may change in place, as it is now."""
+    """A snapshot of something that may change in place."""
 
     value: Any
 
@@ -330,9 +332,10 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _stamp(transform: Any) -> Iterator[Any]:
-    """What a transform is made of: the objects, itself first, with their classes, their attributes and
-    what is in their containers, and the values of tensors and arrays. Only objects of known classes
-    are looked into, since no other is read, and the user's own classes that derive from these."""
+    """Gives all that a transform is made of: the objects, the transform first, with their classes, their
+    attributes and what is in their containers, and the values of tensors and arrays. Only objects of
+    known classes are looked into, since no other is read, and the user's own classes that derive from
+    these."""
     yield _Value(torch.get_default_dtype())  # in which bytes become floats
     yield identity.generation()
     yield _Value(global_hooks())
@@ -340,45 +343,47 @@ def _stamp(transform: Any) -> Iterator[Any]:
     for _ in range(_MOST_OBJECTS):
         if not waiting:
             return
-        each = waiting.pop()
-        if isinstance(each, torch.Tensor | np.ndarray):
+        part = waiting.pop()
+        if isinstance(part, torch.Tensor | np.ndarray):
             # The text, because not a number is not equal to itself.
-            yield _Value((type(each), each.dtype, repr(each.tolist())))
+            yield _Value((type(part), part.dtype, repr(part.tolist())))
             continue
-        yield each
-        if type(each) in _PLAIN:
+        yield part
+        if type(part) in _PLAIN:
             continue
-        yield type(each)
-        if isinstance(each, list | tuple | set | frozenset):
-            waiting.extend(each)
-        elif isinstance(each, dict):
-            waiting.extend(each)
-            waiting.extend(each.values())
-        elif isinstance(each, property):
-            waiting.append(each.fget)
-        elif type(each) is FunctionType:
-            yield each.__code__
-        elif is_read(each):
-            waiting.extend(getattr(each, "__dict__", {}).values())
-            for own in own_classes(each):
+        yield type(part)
+        if isinstance(part, list | tuple | set | frozenset):
+            waiting.extend(part)
+        elif isinstance(part, dict):
+            waiting.extend(part)
+            waiting.extend(part.values())
+        elif isinstance(part, property):
+            waiting.append(part.fget)
+        elif type(part) is FunctionType:
+            yield part.__code__
+        elif is_read(part):
+            waiting.extend(getattr(part, "__dict__", {}).values())
+            for own in own_classes(part):
                 yield own
                 yield _Value((*vars(own),))
                 waiting.extend(vars(own).values())
     yield object()  # there is more, which is not compared
 
 
-def _read(transform: Any) -> Wanted:
+def _read(transform: Any) -> ReadTransform:
     if transform is None:
-        return Wanted(Chain(tensor=True), [], "without a transform pictures keep their sizes")
+        return ReadTransform(
+            Chain(tensor=True), [], "without a transform pictures keep their sizes"
+        )
     try:
-        return Wanted(read_chain(transform, ours_ends_in_tensor=True), [])
+        return ReadTransform(read_chain(transform, ours_ends_in_tensor=True), [])
     except NotNative as refusal:
         why = str(refusal)
     try:
         beginning = read_beginning(transform, ours_ends_in_tensor=True)
     except NotNative:
-        return Wanted(Chain(), list(steps_of(transform)), why)
-    return Wanted(beginning.chain, beginning.rest, why)
+        return ReadTransform(Chain(), list(steps_of(transform)), why)
+    return ReadTransform(beginning.chain, beginning.rest, why)
 
 
 # ---- One encoded picture, made on the calling thread.
@@ -388,40 +393,45 @@ class Single:
     """A picture that is decoded and transformed without the loader's threads.
 
     Args:
-        wanted: what its transform makes of it.
-        seed, sample, number: what is drawn for it: the seed, its sample, and which picture of that it
-    is."""
+        transform: its transform, as it was read.
+        seed, sample, number: the key of its draws; ``number`` says which of the sample's pictures it is.
+    """
 
     def __init__(
-        self, source: PictureSource, wanted: Wanted, seed: int, sample: int = 0, number: int = 0
+        self,
+        source: PictureSource,
+        transform: ReadTransform,
+        seed: int,
+        sample: int = 0,
+        number: int = 0,
     ) -> None:
         self._source = source
-        self._wanted = wanted
+        self._transform = transform
         self._key = (seed, sample, number)
 
-    def made(self) -> Any:
-        """What the transform makes.
+    def make(self) -> Any:
+        """Makes what the transform gives.
 
         Raises:
             OSError: for a picture that Pillow cannot decode either.
         """
-        wanted = self._wanted
+        transform = self._transform
         picture: Any = self._picture()
-        if wanted.rest and wanted.chain.grey:
+        if transform.rest and transform.chain.grey:
             picture = picture.getchannel(0)
-        for step in wanted.rest:
+        for step in transform.rest:
             picture = step(picture)
-        if not (wanted.chain.tensor or wanted.whole):
+        if not (transform.chain.tensor or transform.whole):
             return picture
-        return finished(wanted.chain, _tensor(picture)[: wanted.chain.channels], self._key)
+        return finished(transform.chain, _tensor(picture)[: transform.chain.channels], self._key)
 
     def drawn(self) -> Mapping[str, Any]:
-        """What is drawn for it, as the native module's ``ImageJob.draw`` gives it."""
+        """Draws for this picture, as the native module's ``ImageJob.draw`` gives it."""
         seed, sample, number = self._key
         return self._job().draw_file(0, self._source.open_rgb, seed, sample, number)
 
     def _picture(self) -> Any:
-        """The Pillow picture that comes out of the chain."""
+        """Makes the Pillow picture that comes out of the chain."""
         seed, sample, number = self._key
         job = self._job()
         if job.native is not None:
@@ -430,18 +440,17 @@ class Single:
                     return job.make_picture(0, seed, sample, number)
             except (Error, ValueError):  # Pillow says what is wrong, or knows how
                 pass
-        return draw.made(job.chain, self._source.open_rgb(), seed, sample, number)
+        return draw.apply_chain(job.chain, self._source.open_rgb(), seed, sample, number)
 
     def _job(self) -> Job:
-        chain = self._wanted.chain
+        chain = self._transform.chain
         if extension.load() is None:
             return Job(chain, None)
         return Job.of_pictures(chain, self._source.opened())
 
 
 def finished(chain: Chain, pixels: torch.Tensor, key: tuple[int, int, int]) -> torch.Tensor:
-    """The end of a chain: normalised as the loader does it, and erased. ``pixels`` is uint8 (3, H,
-    W)."""
+    """Finishes a chain: normalises as the loader does it, and erases. ``pixels`` is uint8 (3, H, W)."""
     if chain.floating:
         normalization = chain.normalization
         out = normalization.output((1, *pixels.shape), pixels.device)
@@ -480,13 +489,13 @@ class EncodedImage:
     Args:
         source: A path (str or os.PathLike), or the encoded bytes: bytes, bytearray, memoryview, a numpy
             array or a tensor of uint8. Nothing is copied unless the picture crosses to another process.
-        transform: What is done to the RGB picture: a transform of torchvision, of timm or of
+        transform: The function of the RGB picture: a transform of torchvision, of timm or of
             `fastloader.transforms`, or a callable that takes a Pillow picture. None (default) gives its
             pixels, uint8 0..255 of shape (3, H, W), which collate only if all pictures have one size.
-        return_parameters: True gives a pair (tensor, parameters) in its place. The parameters say what
-            was drawn, for the part of the transform that is done natively. They are a dict of tensors:
-            "size" (height, width) of the picture, "box" (left, top, width, height) of the part that was
-            used, "hflip", "vflip", "interpolation" (Pillow's number) and "steps", which
+        return_parameters: True gives a pair (tensor, parameters) in the tensor's place. The parameters
+            say what was drawn, for the part of the transform that is done natively. They are a dict of
+            tensors: "size" (height, width) of the picture, "box" (left, top, width, height) of the part
+            that was used, "hflip", "vflip", "interpolation" (Pillow's number) and "steps", which
             `fastloader.transforms.named_steps` reads. False (default) gives the tensor alone.
 
     Raises:
@@ -516,31 +525,32 @@ class EncodedImage:
 
     @property
     def encoded(self) -> PictureSource:
-        """Where the picture lies, as the loader sees it."""
+        """The source of the picture, as the loader sees it."""
         return self._source
 
     def decode(self) -> Any:
-        """What the transform makes of the picture, on this thread and without the GIL while it is
-        native. One draw from torch's default generator gives the seed. With ``return_parameters`` a pair
-        of that and the parameters of this picture.
+        """Decodes and transforms the picture on this thread, and without the GIL while that is native.
+        One draw from torch's default generator gives the seed. With ``return_parameters``, returns a
+        pair of the result and this picture's parameters.
 
         Raises:
             OSError: for a file that cannot be read or decoded.
         """
-        made, rows = self._made()
+        made, rows = self._make()
         return made if rows is None else (made, {name: row[0] for name, row in rows.items()})
 
-    def _made(self) -> tuple[Any, dict[str, torch.Tensor] | None]:
-        """What the transform makes; and the parameters in one row, if they are asked for."""
-        its = wanted(self.transform)
+    def _make(self) -> tuple[Any, dict[str, torch.Tensor] | None]:
+        """Makes what the transform gives; also returns the parameters in one row, if they are asked
+        for."""
+        read = read_transform(self.transform)
         seed = 0
-        if its.chain.random or its.chain.erasing is not None:
+        if read.chain.random or read.chain.erasing is not None:
             seed = int(torch.randint(0, 2**63 - 1, (), device="cpu").item())
-        single = Single(self._source, its, seed)
-        made = single.made()
+        single = Single(self._source, read, seed)
+        made = single.make()
         if not self.return_parameters:
             return made, None
-        return made, parameters([its.chain], [single.drawn()], [(seed, 0)], 0)
+        return made, parameters([read.chain], [single.drawn()], [(seed, 0)], 0)
 
     def __reduce__(self) -> Any:
         return EncodedImage, (self._source, self.transform, self.return_parameters)
@@ -550,15 +560,15 @@ class EncodedImage:
 
 
 def collated(column: list[Any], collate_fn_map: Any) -> Any:
-    """A column of encoded pictures, made on this thread and collated."""
-    made = [each._made() for each in column]
+    """Makes a column of encoded pictures on this thread, and collates it."""
+    made = [each._make() for each in column]
     pictures = collate([picture for picture, _row in made], collate_fn_map=collate_fn_map)
     rows = [row for _picture, row in made if row is not None]
     return [pictures, stacked(rows)] if rows else pictures
 
 
 def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
-    """What default_collate makes of a column of encoded pictures."""
+    """Collates a column of encoded pictures for default_collate."""
     for each in column:
         if type(each) is not EncodedImage:
             raise TypeError(f"a batch of EncodedImages has a {type(each).__qualname__} among them")
@@ -590,16 +600,16 @@ def decode_image(
     interpolation: str = "bilinear",
     as_tensor: bool = False,
 ) -> Any:
-    """The pixels of a picture, as Pillow has them after ``convert("RGB")``, ``crop`` and ``resize``. The
-    calling thread decodes no more than the region, and releases the GIL meanwhile.
+    """Decodes a picture to the pixels that Pillow has after ``convert("RGB")``, ``crop`` and ``resize``.
+    The calling thread decodes no more than the region, and releases the GIL meanwhile.
 
     Args:
         source: A path (str or os.PathLike), or the encoded bytes: bytes, bytearray, memoryview, a numpy
             array or a tensor of uint8.
         region: (left, top, width, height) in pixels, within the picture; None (default) is all of it.
         size: (height, width) to which the region is resized; None (default) leaves it as it is.
-        interpolation: Of the resize: "box", "bilinear" (default), "bicubic", "hamming" or "lanczos",
-            with antialiasing, as Pillow has them.
+        interpolation: The filter of the resize: "box", "bilinear" (default), "bicubic", "hamming" or
+            "lanczos", with antialiasing, as Pillow has them.
         as_tensor: False (default) gives a numpy array of uint8, 0..255, of shape (height, width, 3);
             True a torch tensor of shape (3, height, width).
 
@@ -635,7 +645,7 @@ def _numbers(name: str, given: Sequence[int], count: int, least: Sequence[int]) 
 def _native_pixels(
     picture: PictureSource, box: list[int] | None, size: list[int] | None, interpolation: str
 ) -> Any | None:
-    """None if Pillow is to decode it, or to say what is wrong."""
+    """Decodes natively; None if Pillow is to decode the picture, or to say what is wrong."""
     if extension.load() is None:
         return None
     try:

@@ -35,7 +35,7 @@ from fastloader.transforms._pillow import open_rgb, regular_file
 
 
 class WholeObjects(Protocol):
-    """Reads objects as a whole, by their URLs, and counts what it did."""
+    """Reads objects whole, by their URLs, and counts what it did."""
 
     def whole(self, urls: Sequence[str]) -> list[Any]: ...
 
@@ -46,10 +46,11 @@ class WholeObjects(Protocol):
 
 
 class FileList(Pictures):
-    """The path of file i is the bytes from ``ends[i - 1]`` (0 for the first) to ``ends[i]`` of
-    ``paths``, uint64 and uint8 arrays, and its label is ``targets[i]``. ``form``: what else is in a
-    sample. ``seek_file``: where seek indices of its JPEGs are, or None. ``cache``: how to reach the
-    store, if the paths are URLs; None: they are files of this machine."""
+    """Pictures that are files of their own. The path of file i is the bytes of ``paths`` from
+    ``ends[i - 1]`` (0 for the first) to ``ends[i]``, uint8 and uint64 arrays, and its label is
+    ``targets[i]``. ``form``: what else is in a sample. ``seek_file``: where seek indices of its JPEGs
+    are, or None. ``cache``: how to reach the store, if the paths are URLs; None: they are files of this
+    machine."""
 
     paths: Any
     ends: Any
@@ -63,7 +64,7 @@ class FileList(Pictures):
     imgs = samples
 
     def path(self, index: int) -> str:
-        """The path of sample ``index``."""
+        """Returns the path of sample ``index``."""
         begin = int(self.ends[index - 1]) if index else 0
         return os.fsdecode(self.paths[begin : int(self.ends[index])].tobytes())
 
@@ -75,11 +76,11 @@ class FileList(Pictures):
         return shown_dataset(self, {"Root location": root} if root else {})
 
     def name(self, index: int) -> str:
-        """The path or URL of the picture."""
+        """Returns the path or URL of the picture."""
         return self.path(checked_index(index, len(self)))
 
     def image_bytes(self, index: int) -> bytes:
-        """The encoded picture, as it is in its file."""
+        """Reads the encoded picture, as it is in its file."""
         path = self.path(checked_index(index, len(self)))
         if self.cache is not None:
             return bytes(self.cache.whole([path])[0])
@@ -97,7 +98,7 @@ class FileList(Pictures):
         return self.sources([index])[0].open_rgb(self.upright)
 
     def sources(self, indices: list[int]) -> list[PictureSource]:
-        """The pictures, of which those of a store are read at the same time."""
+        """Returns the pictures; those of a store are read at the same time."""
         paths = [self.path(index) for index in indices]
         if self.cache is None:
             return [PictureSource(path) for path in paths]
@@ -137,8 +138,8 @@ class Samples(Sequence[tuple[str, int]]):
 
 
 def class_files(root: str, cache: ShardCache) -> dict[str, list[str]]:
-    """The URLs below each folder in ``root``, by the folder's name, in the order in which a walk over
-    folders of a disk meets them: folders sorted by their whole path, names sorted in each."""
+    """Lists the URLs below each folder in ``root``, by the folder's name, in the order in which a walk
+    over a disk meets them: folders sorted by their whole path, names sorted in each."""
     begin = len(root.rstrip("/")) + 1
     found: dict[str, list[str]] = {}
     for each in cache.connection.below(root):
@@ -171,9 +172,9 @@ class ImageFolder(FileList, called="folders"):
 
     Args:
         root: The folder of class folders, or its URL.
-        transform: What becomes of a picture: `fastloader.transforms` (which FastLoader does natively),
-            torchvision's, or any function of a Pillow image. With None (default), samples are (Pillow
-            image, class).
+        transform: The function that is applied to each picture: one of `fastloader.transforms`, which
+            FastLoader does natively, one of torchvision's, or any function of a Pillow image. With None
+            (default), samples are (Pillow image, class).
         target_transform: A function of the class number; None (default) leaves the number.
         is_valid_file: Tells whether to take a path; None (default) takes the extensions of
             ``IMG_EXTENSIONS``.
@@ -242,7 +243,7 @@ class ImageFolder(FileList, called="folders"):
         begun = time.monotonic()
         with progress(f"scanning {self.root}", None, "files", SILENT) as line:
 
-            def taken() -> Iterator[tuple[str, int]]:
+            def accepted() -> Iterator[tuple[str, int]]:
                 for name, number in numbers.items():
                     files = (
                         _files(os.path.join(self.root, name)) if self.cache is None else found[name]
@@ -252,7 +253,7 @@ class ImageFolder(FileList, called="folders"):
                             yield path, number
                         line.step()
 
-            self.samples = taken()
+            self.samples = accepted()
         seconds = time.monotonic() - begun
         _log.info("fastloader: %s: %d pictures, in %.2f s", self.root, len(self), seconds)
         counts = np.bincount(self.targets, minlength=len(numbers))
@@ -266,8 +267,8 @@ class ImageFolder(FileList, called="folders"):
 
     @property
     def samples(self) -> Samples:
-        """The (path, class number) of each sample: a sequence that makes them when they are asked for.
-        A list of such pairs may be assigned. The next epoch has these."""
+        """The (path, class number) of each sample: a sequence that makes the pairs when they are asked
+        for. A list of such pairs may be assigned, and the next epoch then has these."""
         return Samples(self)
 
     @samples.setter
@@ -317,7 +318,7 @@ class ListImages(FileList, called="lists of pictures"):
         file: The list. ``.csv`` and ``.tsv``: a line for each picture, the first of which names the
             columns. ``.json``: a list of objects, or an object of lists (columns); ``.jsonl``: an object
             a line.
-        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        transform: The function that is applied to each picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         path: The column of paths.
         label: The column of labels; None: there is none, and labels are -1. If all are whole numbers,
@@ -338,8 +339,7 @@ class ListImages(FileList, called="lists of pictures"):
         class_to_idx: name to label, or None.
         samples: sequence of (path, label).
 
-    Files are read when they are wanted: one that is missing is an error
-    then.
+    Files are read when their samples are asked for. One that is missing is an error then.
 
     Raises:
         FileNotFoundError: if there is no such list.
@@ -383,14 +383,14 @@ class ListImages(FileList, called="lists of pictures"):
             self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
 
     def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
-        """The further columns of these samples."""
+        """Returns the further columns of these samples."""
         return [self._values[index] for index in indices]
 
 
 def _read(
     file: str, path: str, label: str | None, columns: list[str]
 ) -> tuple[list[str], list[Any] | None, list[tuple[Any, ...]]]:
-    """(paths, labels or None, the further columns of each row)"""
+    """Reads the list: returns the paths, the labels or None, and the further columns of each row."""
     paths: list[str] = []
     labels: list[Any] = []
     values: list[tuple[Any, ...]] = []
@@ -415,7 +415,7 @@ def _read(
 
 
 def _hint(row: dict[str, Any], missing: str, path: str, label: str | None) -> str:
-    """Which column a missing one could be, if the values of a row tell."""
+    """Suggests which column a missing one could be, if the values of a row tell."""
     if missing == path:
         named = [name for name, value in row.items() if str(value).lower().endswith(IMG_EXTENSIONS)]
         return (
@@ -425,7 +425,7 @@ def _hint(row: dict[str, Any], missing: str, path: str, label: str | None) -> st
 
 
 def _rows(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row by its columns, and where it stands."""
+    """Gives each row by its columns, and where it stands."""
     try:
         yield from _parsed(file)
     except (json.JSONDecodeError, csv.Error, UnicodeDecodeError, RecursionError) as error:
@@ -476,7 +476,7 @@ def _rows_of_json(file: str, content: Any) -> Iterator[tuple[str, dict[str, Any]
 def _numbered(
     labels: list[Any] | None, count: int, classes: Sequence[str] | None, file: str
 ) -> tuple[list[str] | None, Any]:
-    """(names of the classes or None, labels)"""
+    """Numbers the labels: returns the names of the classes, or None, and the labels."""
     if labels is None:
         return None, np.full(count, -1, np.int64)
     numbers = None if classes is not None else [_whole_number(label) for label in labels]
@@ -492,7 +492,8 @@ def _numbered(
 
 
 def _whole_number(label: Any) -> int | None:
-    """Also of "1.0", which pandas writes where a column had gaps."""
+    """Returns the label as an int, or None if it is no whole number. "1.0" is one: pandas writes that
+    where a column had gaps."""
     if isinstance(label, bool):
         return None
     try:

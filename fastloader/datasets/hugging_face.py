@@ -24,8 +24,8 @@ from fastloader.transforms._pillow import regular_file
 
 
 def labels_of(column: Any, name: str) -> Any:
-    """The whole numbers of a column, pyarrow's ``ChunkedArray``, as an int64 array. Raises ValueError if
-    one is null."""
+    """Returns the whole numbers of a column, pyarrow's ``ChunkedArray``, as an int64 array. Raises
+    ValueError if one is null."""
     if column.null_count:
         (rows,) = np.nonzero(column.is_null().to_numpy())
         raise ValueError(
@@ -52,7 +52,7 @@ class HFImages(Pictures, called="Hugging Face data sets"):
 
     Args:
         dataset: The data set: a ``datasets.Dataset``, one split. Its format and transform are not used.
-        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        transform: The function that is applied to each picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         image: The column of pictures, of the feature ``datasets.Image``.
         label: The column of class numbers; None: there is none, and labels are -1.
@@ -105,7 +105,7 @@ class HFImages(Pictures, called="Hugging Face data sets"):
         self._find()
 
     def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
-        """The further columns of these samples."""
+        """Reads the further columns of these samples."""
         found = self._further[indices]
         return list(zip(*(found[column] for column in self.columns), strict=True))
 
@@ -132,11 +132,12 @@ class HFImages(Pictures, called="Hugging Face data sets"):
         self.targets = targets if rows is None else targets[rows]
 
     def files(self) -> tuple[Any, Any] | None:
-        """The paths in one run of bytes, and where each ends, if all pictures are files."""
+        """Returns the paths in one run of bytes, and where each ends, if all pictures are files."""
         return self._files
 
     def places(self) -> tuple[Any, Any, Any]:
-        """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays."""
+        """Returns the pictures' addresses and sizes, uint64 arrays, and the table that keeps these
+        valid."""
         return self._addresses.copy(), self._sizes.copy(), self.dataset.data
 
     def _own_files(self) -> tuple[Any, Any, Sequence[SeekFile]] | None:
@@ -144,7 +145,7 @@ class HFImages(Pictures, called="Hugging Face data sets"):
         return None if files is None else (*files, ())
 
     def _elsewhere(self) -> None:
-        """None: the pictures are where ``datasets`` has mapped them, or in files."""
+        """Returns None: the pictures are where ``datasets`` has mapped them, or in files."""
 
     def _plan_note(self) -> str:
         if self._files is not None:
@@ -155,13 +156,13 @@ class HFImages(Pictures, called="Hugging Face data sets"):
         )
 
     def _path(self, index: int) -> str:
-        """The path of a picture, where the data set has it; otherwise ""."""
+        """Returns the path of a picture if the data set has it; otherwise ""."""
         row = index if self._rows is None else int(self._rows[index])
         address, size = (int(each[row]) for each in self._paths)
         return read_at(address, size, f"the path of row {index}").decode() if size else ""
 
     def name(self, index: int) -> str:
-        """The path of a picture, where the data set has it, and its number."""
+        """Returns the number of a picture, and its path if the data set has it."""
         index = checked_index(index, len(self))
         try:
             path = self._path(index)
@@ -170,7 +171,7 @@ class HFImages(Pictures, called="Hugging Face data sets"):
         return f"row {index} ({path})" if path else f"row {index}"
 
     def image_bytes(self, index: int) -> bytes:
-        """The encoded picture."""
+        """Reads the encoded picture."""
         index = checked_index(index, len(self))
         address, size = int(self._addresses[index]), int(self._sizes[index])
         if address:
@@ -255,8 +256,8 @@ def _names_of(features: Any, name: str) -> list[str] | None:
 
 
 def _files_of(chunks: Any, rows: Any | None) -> tuple[Any, Any] | None:
-    """The paths of a column in one run of bytes, and where each ends. None if one is missing, or is no
-    path of this machine: ``datasets`` also has URLs, and members of archives."""
+    """Returns the paths of a column in one run of bytes, and where each ends. None if a path is missing,
+    or is not one of this machine: ``datasets`` also has URLs, and members of archives."""
     paths = [path for chunk in chunks for path in chunk.field("path").to_pylist()]
     if rows is not None:
         paths = [paths[row] for row in rows]
@@ -268,7 +269,8 @@ def _files_of(chunks: Any, rows: Any | None) -> tuple[Any, Any] | None:
 
 
 def _places_of(chunks: Any, field: str) -> tuple[Any, Any]:
-    """(addresses, sizes) of what a field of the pictures holds, bytes or text; 0 where it is missing."""
+    """Returns the addresses and sizes of what a field of the pictures holds, bytes or text; both are 0
+    where it is missing."""
     import pyarrow
 
     places = [np.zeros((2, 0), np.uint64)]

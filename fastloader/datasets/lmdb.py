@@ -44,14 +44,14 @@ class LMDBDataset(Pictures, called="LMDB files"):
 
     Args:
         path: The file, or the folder of an environment in folder form, or the URL of a file.
-        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        transform: The function that is applied to each picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         legacy: Whether to read a file of the well-known recipe; default False. Such a file has pickled
             ``__keys__`` and ``__len__``. Its values are a pickled array, or a pickled tuple of image
             (bytes of a file, or array) and label. They are unpickled as tuples, lists, numbers, text,
             bytes and numpy arrays only. Python reads such a file, and not the native path.
-        samples: What a sample of a legacy file is. "pictures" (default): (picture, label). "as stored":
-            what was pickled, whatever it is, with an `EncodedImage` for each encoded picture, which has
+        samples: The form of a legacy file's samples. "pictures" (default): (picture, label). "as
+            stored": whatever was pickled, with an `EncodedImage` for each encoded picture, which has
             the ``transform``.
         cache: Where a file that comes from a URL is kept, and how to reach it. Default None: a
             `ShardCache` with its defaults. Not used for a path.
@@ -152,7 +152,7 @@ class LMDBDataset(Pictures, called="LMDB files"):
 
     @property
     def environment(self) -> Environment:
-        """The open file. A process that got this object by pickle opens it anew."""
+        """The open file. A process that gets this object by pickle opens the file anew."""
         if self._environment is None:
             with self._damage_noticed():
                 self._environment = self._opened()
@@ -171,22 +171,22 @@ class LMDBDataset(Pictures, called="LMDB files"):
 
     @contextlib.contextmanager
     def _damage_noticed(self) -> Iterator[None]:
-        """Has an error name the URL, and the cache forget a file that is damaged: that may have happened
-        on the way."""
+        """Makes an error name the URL, and the cache forget a file that is damaged: that may have
+        happened on the way."""
         try:
             yield
         except ValueError as error:
             if self.cache is None or self._object is None:
                 raise
-            said = str(error).replace(self.cache.path(self._object), self.path)
+            text = str(error).replace(self.cache.path(self._object), self.path)
             if not isinstance(error, DamagedError):
-                raise ValueError(said) from None
+                raise ValueError(text) from None
             self.cache.forget(self._object)
-            raise DamagedError(said) from None
+            raise DamagedError(text) from None
 
     def record(self, index: int) -> Record:
-        """The label, picture, name and seek index of a sample. Picture and index are views of the
-        mapping, and valid as long as `environment` lives.
+        """Returns the label, picture, name and seek index of a sample. Picture and index are views of
+        the mapping, and valid as long as `environment` lives.
 
         Raises:
             DamagedError: a ValueError, if the record is missing or damaged.
@@ -201,18 +201,18 @@ class LMDBDataset(Pictures, called="LMDB files"):
             raise DamagedError(f"{self.path}: {error}") from None
 
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these records ahead, all at the same time. Waits for nothing."""
+        """Asks the system to read these records ahead, all at the same time. Waits for nothing."""
         self.environment.will_need(indices, self._count)
 
     def name(self, index: int) -> str:
-        """The name of sample ``index`` at its source: a path relative to the packed folder."""
+        """Returns the name of sample ``index`` at its source: a path relative to the packed folder."""
         index = checked_index(index, len(self))
         if self.legacy:
             return repr(self._keys[index])
         return self.record(index).name
 
     def image_bytes(self, index: int) -> bytes:
-        """The encoded picture, as it was packed."""
+        """Reads the encoded picture, as it was packed."""
         index = checked_index(index, len(self))
         if self.legacy:
             raise ValueError("a legacy file holds pickles, not pictures")
@@ -224,7 +224,7 @@ class LMDBDataset(Pictures, called="LMDB files"):
         return decoded_rgb(io.BytesIO(image), called)
 
     def _image(self, index: int) -> tuple[bytes, str]:
-        """The encoded picture, and what messages call it."""
+        """Reads the encoded picture, and returns it with what messages call it."""
         self.will_need([index])
         record = self.record(index)
         called = f"{record.name} in {self.path}"
@@ -258,7 +258,7 @@ class LMDBDataset(Pictures, called="LMDB files"):
         return self.record(index).label
 
     def _elsewhere(self) -> None:
-        """None: the file is mapped. One that comes from a URL is in the cache."""
+        """Returns None, because the file is mapped. A file from a URL is in the cache."""
 
     def _plan_note(self) -> str:
         return "" if self.cache is None else " (in the cache)"

@@ -44,7 +44,8 @@ class MongoImages(Pictures):
             the driver.
         database, collection: Where the documents are. With ``gridfs`` the collection is the bucket's
             name, by default "fs".
-        transform: What becomes of a picture, as in `ImageFolder`; default None: a Pillow picture.
+        transform: The function that is applied to each picture, as in `ImageFolder`. Default None: a
+            Pillow picture.
         target_transform: A function of the label; None (default) leaves the label.
         image: The field of encoded pictures.
         key: The field by which documents are asked for, which must have an index. GridFS: "filename".
@@ -133,12 +134,12 @@ class MongoImages(Pictures):
         return keys
 
     def name(self, index: int) -> str:
-        """What messages call sample ``index``."""
+        """Returns what messages call sample ``index``."""
         documents = self._documents
         return f"{documents.key}={self.keys[index]!r} in {self.database}.{documents.collection}"
 
     def image_bytes(self, index: int) -> bytes:
-        """The encoded picture."""
+        """Reads the encoded picture."""
         index = checked_index(index, len(self))
         key = self.keys[index]
         found = self._connection.call(lambda database: self._documents.of(database, [key]))
@@ -148,8 +149,8 @@ class MongoImages(Pictures):
         return bytes(source.data)
 
     def counts(self) -> dict[str, int]:
-        """What was done since this object was made, in all processes: "retries", queries that were tried
-        again; "repaired", JPEGs that got their end marker."""
+        """Counts what was done since this object was made, in all processes: "retries", queries that
+        were tried again; "repaired", JPEGs that got their end marker."""
         return self._counters.totals()
 
     def __len__(self) -> int:
@@ -159,8 +160,8 @@ class MongoImages(Pictures):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        """The samples of a batch, in one query. Their pictures are `EncodedImage`s, which
-        ``default_collate`` makes to tensors, if there is a transform and the mode is RGB."""
+        """Makes the samples of a batch by one query. If there is a transform and the mode is RGB, their
+        pictures are `EncodedImage`s, which ``default_collate`` makes to tensors."""
         indices = [checked_index(index, len(self)) for index in indices]
         keys = [self.keys[index] for index in indices]
         found = self._connection.call(lambda database: self._documents.of(database, keys))
@@ -183,7 +184,7 @@ class MongoImages(Pictures):
         return (*sample, index) if self.return_index else sample
 
     def _source_of(self, index: int, there: bool, picture: Any) -> PictureSource:
-        """The bytes of a picture, or what is wrong with its document."""
+        """Returns the bytes of a picture, or what is wrong with its document, as a source."""
         name = self.name(index)
         if not there:
             return PictureSource(b"", name, f"there is no document with {name}")

@@ -32,9 +32,9 @@ _MOST_BYTES = 256 << 20  # of row groups that are kept
 
 
 class RowGroups:
-    """Reads pictures that do not lie in their file as they are, a row group at a time. The row groups
-    that were used last are kept, the last one however large it is: pictures that are asked for in the
-    order of the file cost a reading each group."""
+    """Reads pictures that do not lie in their file as they are, a row group at a time. It keeps the row
+    groups that were used last, and the very last one whatever its size: pictures that are asked for in
+    the order of the file cost one reading for each group."""
 
     def __init__(self) -> None:
         self._reading = ProcessLock()  # guards what is kept; two threads would read one group twice
@@ -44,7 +44,7 @@ class RowGroups:
         return RowGroups, ()  # another process reads for itself
 
     def picture(self, file: ParquetFile, row: int) -> bytes | None:
-        """The encoded picture of a row; None: it is null there."""
+        """Reads the encoded picture of a row; None if it is null there."""
         group, number = file.group_of(row)
         found: bytes | None = self._group(file, group)[number].as_py()
         return found
@@ -79,7 +79,7 @@ class ParquetImages(Pictures, called="Parquet files"):
     Args:
         files: The files: a path, a pattern (``train-*.parquet``), braces
             (``train-{00000..00009}.parquet``), or a list of such. Files of a pattern are sorted by name.
-        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        transform: The function that is applied to each picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         image: The column of pictures: bytes, or ``datasets``' struct of bytes and path.
         label: The column of class numbers; None: there is none, and labels are -1.
@@ -153,7 +153,7 @@ class ParquetImages(Pictures, called="Parquet files"):
         self._read_columns()
 
     def _read_features(self) -> list[str] | None:
-        """The names of the classes, of which all files have the same."""
+        """Reads the names of the classes, which must be the same in all files."""
         found: list[Any] = []
         for file in self._files:
             features = file.features
@@ -198,7 +198,7 @@ class ParquetImages(Pictures, called="Parquet files"):
         self._further = pyarrow.concat_tables(tables)
 
     def _labels(self, file: ParquetFile, table: Any) -> Any:
-        """Those of a file, an int64 array."""
+        """Returns the labels of a file, an int64 array."""
         import pyarrow
 
         assert self.label is not None
@@ -214,18 +214,19 @@ class ParquetImages(Pictures, called="Parquet files"):
             raise ValueError(f"{file.path}: {error}") from None
 
     def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
-        """The further columns of these samples."""
+        """Returns the further columns of these samples."""
         columns = [self._further.column(name) for name in self.columns]
         # Value by value, for pyarrow's `take` copies all text and lists of the table first.
         return [tuple(column[index].as_py() for column in columns) for index in indices]
 
     def locate(self, index: int) -> tuple[ParquetFile, int]:
-        """The file in which sample ``index`` lies, and its row there."""
+        """Returns the file in which sample ``index`` lies, and its row there."""
         number = bisect.bisect_right(self._starts, index) - 1
         return self._files[number], index - self._starts[number]
 
     def places(self) -> tuple[Any, Any, Any]:
-        """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays, if ``mapped``."""
+        """Returns the pictures' addresses and sizes, uint64 arrays, and what keeps these valid. Only for
+        ``mapped``."""
         places = [file.places for file in self._files if file.places is not None]
         offsets, sizes = map(np.concatenate, zip(*places, strict=True))
         return FileSpans(self._files, self._starts, offsets, sizes).places()
@@ -234,24 +235,24 @@ class ParquetImages(Pictures, called="Parquet files"):
         return None if self.mapped else super()._elsewhere()
 
     def files_of(self, indices: list[int]) -> list[ParquetFile]:
-        """The files that these pictures are read from, and that may change meanwhile."""
+        """Returns the files that these pictures are read from, and that may change meanwhile."""
         numbers = {bisect.bisect_right(self._starts, index) - 1 for index in indices}
         return [self._files[number] for number in numbers]
 
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
+        """Asks the system to read these pictures ahead, all at the same time. Waits for nothing."""
         for file, row in map(self.locate, indices):
             if file.places is not None:
                 offsets, sizes = file.places
                 file.will_need(int(offsets[row]), int(sizes[row]))
 
     def name(self, index: int) -> str:
-        """The row of sample ``index`` and its file."""
+        """Returns the row of sample ``index`` and its file."""
         file, row = self.locate(checked_index(index, len(self)))
         return f"row {row} of {file.path}"
 
     def image_bytes(self, index: int) -> bytes:
-        """The encoded picture, as it lies in the file."""
+        """Reads the encoded picture, as it lies in the file."""
         file, row = self.locate(checked_index(index, len(self)))
         if file.places is None:
             file.check()  # pyarrow reads what is mapped by itself
@@ -282,7 +283,7 @@ class ParquetImages(Pictures, called="Parquet files"):
         return self._encoded(self._source(index))
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        """The samples of a batch, which are read in the order of the files."""
+        """Makes the samples of a batch, which it reads in the order of the files."""
         wanted = [checked_index(index, len(self)) for index in indices]
         samples: list[Any] = [None] * len(wanted)
         # Each place has a sample of its own, also of an index that comes twice: its crop is drawn anew,

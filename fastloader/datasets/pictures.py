@@ -1,4 +1,4 @@
-"""``Pictures``: what datasets of pictures have in common, so that a format is one class."""
+"""``Pictures``: the base class of datasets of pictures, so that a format is one class."""
 
 from __future__ import annotations
 
@@ -92,19 +92,19 @@ class FileSpans:
         return self.starts[-1]
 
     def number(self, index: int) -> int:
-        """The number of the file in which a sample lies."""
+        """Returns the number of the file in which a sample lies."""
         return bisect.bisect_right(self.starts, index) - 1
 
     def read(self, index: int) -> bytes:
-        """The bytes of a picture. Raises ValueError if the file has changed, or cannot be read."""
+        """Reads the bytes of a picture. Raises ValueError if the file has changed, or cannot be read."""
         file = self.files[self.number(index)]
         found: bytes = file.read_bytes(int(self.offsets[index]), int(self.sizes[index]))
         file.check()
         return found
 
     def places(self) -> tuple[Any, Any, Any]:
-        """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays. An address of 0
-        stands for a size of 0."""
+        """Returns the pictures' addresses and sizes, uint64 arrays, and the mappings that keep these
+        valid. An address of 0 stands for a size of 0."""
         addresses = self.offsets.copy()
         mapped = [np.frombuffer(file.mapping, np.uint8) for file in self.files]
         for each, begin, end in zip(mapped, self.starts, self.starts[1:]):
@@ -113,12 +113,12 @@ class FileSpans:
         return addresses, self.sizes.copy(), mapped
 
     def files_of(self, indices: Iterable[int]) -> list[MappedFile]:
-        """The files that these pictures are read from, and that may change meanwhile."""
+        """Returns the files that these pictures are read from, and that may change meanwhile."""
         numbers = {self.number(index) for index in indices}
         return [file for number in numbers if (file := self.files[number].mapped_file)]
 
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
+        """Asks the system to read these pictures ahead, all at the same time. Waits for nothing."""
         # Taken from the arrays together, since each number taken alone costs as much as the call below.
         offsets, sizes = self.offsets[indices].tolist(), self.sizes[indices].tolist()
         for index, offset, size in zip(indices, offsets, sizes):
@@ -134,7 +134,7 @@ _formats: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 
 
 class Pictures(Dataset[Any]):
-    """What a dataset of pictures is, in whatever files or database they lie: the base of all of
+    """A dataset of pictures, in whatever files or database they lie: the base class of all of
     `fastloader.datasets` that have pictures, and of formats of your own. ::
 
         class MyShards(Pictures, called="my shards"):
@@ -161,7 +161,7 @@ class Pictures(Dataset[Any]):
     ``__getitem__``, ``__getitems__`` and ``open_rgb`` as they are here, or Python calls its own.
 
     Attributes:
-        transform, target_transform: what becomes of a picture and of a label, or None.
+        transform, target_transform: the functions that are applied to a picture and to a label, or None.
         targets: the labels, an int64 array.
         spans: a `FileSpans`, or None.
         upright: whether pictures are turned as EXIF says; default False.
@@ -188,7 +188,7 @@ class Pictures(Dataset[Any]):
         return len(self._own_spans("__len__"))
 
     def name(self, index: int) -> str:
-        """What messages call sample ``index``."""
+        """Returns what messages call sample ``index``."""
         index = checked_index(index, len(self))
         if self.spans is None:
             return f"sample {index}"
@@ -196,33 +196,34 @@ class Pictures(Dataset[Any]):
         return f"sample {index - self.spans.starts[number]} in {self.spans.files[number].path}"
 
     def image_bytes(self, index: int) -> bytes:
-        """The encoded picture."""
+        """Reads the encoded picture."""
         return self._own_spans("image_bytes").read(checked_index(index, len(self)))
 
     def sources(self, indices: list[int]) -> list[PictureSource]:
-        """The encoded pictures of a batch as they are, not turned, or what is wrong with them. Called
-        where C++ threads cannot read them by themselves, for all that can be read at the same time."""
+        """Reads the encoded pictures of a batch at the same time, as they are, not turned. A picture
+        that cannot be read becomes a source that says what is wrong. It is called where C++ threads
+        cannot read the pictures by themselves."""
         return [self._source(index) for index in indices]
 
     def places(self) -> tuple[Any, Any, Any]:
-        """Where the pictures are in memory: their addresses and sizes in bytes, uint64 arrays of the
-        caller's, and what has to be kept for these to stay valid. An address of 0: that one is
-        elsewhere, and only `image_bytes` knows where."""
+        """Returns where the pictures are in memory: their addresses and their sizes in bytes, uint64
+        arrays that the caller may keep, and what must stay alive for these to stay valid. An address of
+        0 means that the picture is elsewhere, and that only `image_bytes` knows where."""
         return self._own_spans("places").places()
 
     def _own_files(self) -> tuple[Any, Any, Sequence[SeekFile]] | None:
-        """The paths in one run of bytes, where each ends, and the seek indices, if all pictures are
-        files of their own; otherwise None."""
+        """Returns the paths in one run of bytes, where each ends, and the seek indices, if each picture
+        is a file of its own; otherwise None."""
         return None
 
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
+        """Asks the system to read these pictures ahead, all at the same time. Waits for nothing."""
         if self.spans is not None:
             self.spans.will_need(indices)
 
     def files_of(self, indices: list[int]) -> Sequence[WatchedFile]:
-        """The files that these pictures are read from, as far as anybody can tell whether they have
-        changed."""
+        """Returns the files that these pictures are read from, as far as anybody can tell whether they
+        have changed."""
         return [] if self.spans is None else self.spans.files_of(indices)
 
     def _elsewhere(self) -> str | None:
@@ -230,7 +231,7 @@ class Pictures(Dataset[Any]):
         return _unknown(self) if self.spans is None else None
 
     def _plan_note(self) -> str:
-        """What ``loader.plan()`` says of the dataset behind its name."""
+        """Returns what ``loader.plan()`` says of the dataset, behind its name."""
         return ""
 
     # ---- What is made of that.
@@ -250,8 +251,8 @@ class Pictures(Dataset[Any]):
         return sample
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        """The samples of a batch. Pictures that C++ threads cannot read by themselves are read at the
-        same time, and those with a transform are `EncodedImage`s, which ``default_collate`` makes to
+        """Makes the samples of a batch. Pictures that C++ threads cannot read by themselves are read at
+        the same time, and those with a transform are `EncodedImage`s, which ``default_collate`` makes to
         tensors."""
         if self._elsewhere() is None or type(self).__getitem__ is not Pictures.__getitem__:
             return [self[index] for index in indices]
@@ -266,13 +267,13 @@ class Pictures(Dataset[Any]):
         return samples
 
     def _picture(self, index: int) -> Any:
-        """The picture of a sample that is made alone."""
+        """Makes the picture of a sample that is made alone."""
         picture = self.open_rgb(index)
         return picture if self.transform is None else as_tensor_chain(self.transform)(picture)
 
     def _encoded(self, source: PictureSource) -> Any:
-        """The picture of a sample whose source was read. A picture that EXIF turns is turned here and
-        encoded anew without loss, because what decodes an `EncodedImage` does not turn it."""
+        """Makes the picture of a sample whose source was read. A picture that EXIF turns is turned here
+        and encoded anew without loss, because what decodes an `EncodedImage` does not turn it."""
         if self.transform is None:
             return source.open_rgb(self.upright)
         return EncodedImage(_turned(source) if self.upright else source, self.transform)
@@ -285,7 +286,7 @@ class Pictures(Dataset[Any]):
         return int(self.targets[index])
 
     def _source(self, index: int) -> PictureSource:
-        """The bytes of a picture, or what is wrong with it."""
+        """Reads the bytes of a picture, or notes what is wrong with it."""
         name = self.name(index)
         try:
             return PictureSource(self.image_bytes(index), name)
@@ -301,12 +302,12 @@ class Pictures(Dataset[Any]):
 
 
 def formats() -> dict[type, str]:
-    """The formats, and what messages call several datasets of each."""
+    """Returns the formats, and what messages call several datasets of each."""
     return dict(_formats)
 
 
 def format_of(kind: type) -> type | None:
-    """The format that a class is, or derives from."""
+    """Returns the format that a class is, or derives from."""
     return next((each for each in kind.__mro__ if each in _formats), None)
 
 
@@ -315,7 +316,7 @@ def _unknown(dataset: Any) -> str:
 
 
 def checked_index(index: int, length: int) -> int:
-    """The index from 0 on. Raises IndexError if there is no such sample."""
+    """Returns the index counted from 0. Raises IndexError if there is no such sample."""
     index = operator.index(index)
     if not -length <= index < length:
         raise IndexError(f"sample {index} of {length}")
@@ -331,7 +332,7 @@ _ORIENTATION = 0x0112  # EXIF's tag
 
 
 def _turned(source: PictureSource) -> PictureSource:
-    """The picture as EXIF turns it, or as it is if that turns nothing."""
+    """Returns the picture as EXIF turns it, or as it is if that turns nothing."""
     try:
         if source.path is not None:
             file: Any = os.fsdecode(source.path)

@@ -1,5 +1,5 @@
-"""``ShardwiseSampler``: some shards after the other, and a random order within them. Shards come
-into the cache before they are wanted."""
+"""``ShardwiseSampler``: takes some shards after the other, in random order within them. Shards come into
+the cache before they are needed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _SHARDS_AT_ONCE = 4
 
 
 class FetchAhead:
-    """Has threads fetch shards, and keeps those in the cache that are still wanted. One thread calls
-    its methods. Shards that stay on this machine anyway are as good as there."""
+    """Has threads fetch shards, and keeps those in the cache that the sampler still needs. One thread
+    calls its methods. Shards that stay on this machine anyway count as fetched."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = {
@@ -61,7 +61,7 @@ class FetchAhead:
                 self._begun[number].result()
 
     def keep(self, numbers: Collection[int]) -> None:
-        """Lets the cache have the room of all other shards when it needs that."""
+        """Releases all other shards, so that the cache may use their room."""
         for number in [each for each in self._begun if each not in numbers]:
             self._release(self._begun.pop(number))
 
@@ -104,8 +104,8 @@ class ShardwiseSampler(DistributedSampler[int]):
     Each rank gets a run of that order of its own. So it shares few shards with other ranks, if there are
     at least as many groups of ``buffer`` shards as ranks. All ranks have the same order, by seed and
     epoch. An epoch that stops in the middle goes on with the same number of ranks or another one, if all
-    ranks have received the same number of samples: `FastLoader.state_dict` has what is needed. What was
-    received does not come again.
+    ranks have received the same number of samples: `FastLoader.state_dict` has what is needed. Samples
+    that were received do not come again.
 
     Every ``iter()`` begins the next epoch. ``set_epoch`` says which one. Iterating fetches shards;
     ``order(epoch)`` shows the order and fetches nothing. Also ``next(iter(loader))`` begins an epoch: on
@@ -117,11 +117,11 @@ class ShardwiseSampler(DistributedSampler[int]):
         num_replicas, rank: How many ranks there are, and which one this is. Default None: as
             torch.distributed has it, or one rank if that is not initialised.
         shuffle: False takes shards and samples in the dataset's order; default True.
-        seed: Of the order; default 0. It must be the same on all ranks.
+        seed: The seed of the order; default 0. It must be the same on all ranks.
         buffer: How many shards are mixed; default 8. The cache must have room for three times as many,
-            for each rank of the machine. How many these are says LOCAL_WORLD_SIZE in the environment,
-            or SLURM. Otherwise all ranks count.
-        policy: What becomes of the uneven end, as `FastLoader`'s ``distributed`` has it. "pad"
+            for each rank of the machine. LOCAL_WORLD_SIZE in the environment, or SLURM, says how many
+            ranks these are. Without them, all ranks count.
+        policy: How ranks share an uneven end, as `FastLoader`'s ``distributed`` has it. "pad"
             (default) repeats samples until all ranks have the same number. "drop" leaves the rest out.
             "exact" gives each sample once, so that some ranks have one more than others.
 
@@ -205,12 +205,12 @@ class ShardwiseSampler(DistributedSampler[int]):
     # --- the order ---------------------------------------------------------------------------------
 
     def order(self, epoch: int) -> list[int]:
-        """The indices of all ranks in that epoch: each gets a run of these."""
+        """Returns the indices of all ranks in that epoch: each rank gets a run of them."""
         indices, _groups = self._ordered(epoch)
         return list(indices.tolist())
 
     def _ordered(self, epoch: int) -> tuple[Any, Any]:
-        """The indices of the epoch, and of each the number of its group of shards."""
+        """Orders the epoch: returns its indices, and for each the number of its group of shards."""
         generator = torch.Generator().manual_seed(self.seed + epoch)
         count = len(self._shard_of)
         if self.shuffle:
@@ -225,7 +225,7 @@ class ShardwiseSampler(DistributedSampler[int]):
         return order, groups[order]
 
     def _places(self, count: int, world: int, rank: int) -> Any:
-        """The places of a rank in an order of so many samples."""
+        """Returns a rank's places in an order of ``count`` samples."""
         run = np.arange(count * rank // world, count * (rank + 1) // world)
         if self.policy == "drop":
             return run[: count // world]
@@ -235,7 +235,7 @@ class ShardwiseSampler(DistributedSampler[int]):
         return run
 
     def _left(self, count: int, history: list[list[int]]) -> Any:
-        """The places in the order of what no rank has received."""
+        """Returns the places in the order that no rank has received."""
         left = np.arange(count)
         for world, received in history:
             if self.policy == "drop" and received >= len(left) // world:
@@ -258,8 +258,8 @@ class ShardwiseSampler(DistributedSampler[int]):
     def _indices(self, running: tuple[int, list[list[int]]]) -> Iterator[int]:
         order, groups = self._ordered(running[0])
         left = self._left(len(order), running[1])
-        mine = left[self._places(len(left), self.num_replicas, self.rank)]
-        order, groups = order[mine], groups[mine]
+        places = left[self._places(len(left), self.num_replicas, self.rank)]
+        order, groups = order[places], groups[places]
         runs = np.split(order, np.flatnonzero(np.diff(groups)) + 1)
         needed = [set(np.unique(self._shard_of[run]).tolist()) for run in runs]
         self._keep_behind(None)
@@ -298,8 +298,8 @@ class ShardwiseSampler(DistributedSampler[int]):
             self.epoch, self._history = epoch, []
 
     def state_dict(self) -> dict[str, Any]:
-        """What an epoch needs to go on: the same for all ranks. Of an epoch that is at its end nothing
-        is left, and the next one comes after that."""
+        """Returns what an epoch needs to go on: the same for all ranks. An epoch that is at its end has
+        nothing left, and the next one comes after it."""
         state: dict[str, Any] = self._identity()
         if self._running is None:
             return {**state, "epoch": self.epoch, "history": list(self._history)}
@@ -308,7 +308,7 @@ class ShardwiseSampler(DistributedSampler[int]):
         return {**state, "epoch": epoch, "history": [*history, *received]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Has the next ``iter()`` go on from there.
+        """Makes the next ``iter()`` go on from that state.
 
         Raises:
             ValueError: if the state is of another order.
@@ -335,7 +335,7 @@ class ShardwiseSampler(DistributedSampler[int]):
 
 
 def shards_of(dataset: Any) -> tuple[Any, list[Shard]]:
-    """Of each sample the number of its shard, an int64 array, and the shards."""
+    """Returns the number of each sample's shard, an int64 array, and the shards."""
     if isinstance(dataset, TarImages):
         return dataset.shard_numbers()
     kind = kind_of(dataset)
@@ -345,8 +345,8 @@ def shards_of(dataset: Any) -> tuple[Any, list[Shard]]:
     if kind is ConcatDataset:
         numbers, shards = [np.empty(0, np.int64)], []
         for each in dataset.datasets:
-            its, more = shards_of(each)
-            numbers.append(its + len(shards))
+            own_numbers, more = shards_of(each)
+            numbers.append(own_numbers + len(shards))
             shards.extend(more)
         return np.concatenate(numbers), shards
     raise TypeError(
@@ -358,10 +358,10 @@ def shards_of(dataset: Any) -> tuple[Any, list[Shard]]:
 def _ranks(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     initialised = distributed.is_available() and distributed.is_initialized()
     if (num_replicas is None or rank is None) and not initialised:
-        said = os.environ.get("WORLD_SIZE", "")
-        if said.isdecimal() and int(said) > 1:
+        world_size = os.environ.get("WORLD_SIZE", "")
+        if world_size.isdecimal() and int(world_size) > 1:
             raise ValueError(
-                f"WORLD_SIZE is {said}, but torch.distributed is not initialised: call "
+                f"WORLD_SIZE is {world_size}, but torch.distributed is not initialised: call "
                 "init_process_group() first, or give num_replicas and rank"
             )
     world = num_replicas or (distributed.get_world_size() if initialised else 1)

@@ -45,7 +45,7 @@ class TarImages(Pictures, called="tar shards"):
     Args:
         shards: The shards: a path, a URL, a pattern (``train-*.tar``), or WebDataset's braces
             (``train-{000000..000146}.tar``), or a list of such. Shards of a pattern are sorted by name.
-        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        transform: The function that is applied to each picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         image: The extensions of pictures; of a sample that has several, the first in this order counts.
             Default: those of the usual formats. Samples without such a file are left out.
@@ -63,12 +63,11 @@ class TarImages(Pictures, called="tar shards"):
     Attributes:
         shards: the paths or URLs.
         mapped: whether all shards are files on this machine, so that the native path reads them.
-        targets: the numbers in the samples' ``.cls`` files, an int64 array; -1: it has none, or holds
-            something else.
+        targets: the numbers in the samples' ``.cls`` files, an int64 array. -1: the
+            sample has none, or its file holds something else.
         classes: None.
 
-    A dataset may be pickled, and used after a fork
-    or in a spawned process.
+    A dataset may be pickled, and used after a fork or in a spawned process.
 
     Raises:
         FileNotFoundError: if a shard, or any shard for a pattern, is missing.
@@ -145,7 +144,8 @@ class TarImages(Pictures, called="tar shards"):
         self.spans = FileSpans(self._shards, starts, self.offsets, self.sizes)
 
     def _check_columns(self) -> None:
-        """Looks for what would otherwise be found in the middle of an epoch, or never."""
+        """Checks the columns and the labels now, because an epoch would find what is wrong in its
+        middle, or never."""
         there = sorted({each for shard in self._shards for each in shard.index.extensions})
         for column in self.columns:
             if column not in there:
@@ -167,17 +167,17 @@ class TarImages(Pictures, called="tar shards"):
                 return
 
     def locate(self, index: int) -> tuple[Shard, int]:
-        """The shard in which sample ``index`` lies, and its number there."""
+        """Returns the shard in which sample ``index`` lies, and its number there."""
         return self._shards[self.spans.number(index)], int(self._numbers[index])
 
     def shard_numbers(self) -> tuple[Any, list[Shard]]:
-        """Of each sample the number of its shard, an int64 array, and the shards."""
+        """Returns the number of each sample's shard, an int64 array, and the shards."""
         return np.repeat(np.arange(len(self._shards)), np.diff(self.spans.starts)), list(
             self._shards
         )
 
     def _encoded_of(self, indices: list[int]) -> list[bytes]:
-        """The encoded pictures, read at the same time."""
+        """Reads the encoded pictures, all at the same time."""
         return read_files(
             [
                 (self.locate(index)[0], int(self.offsets[index]), int(self.sizes[index]))
@@ -198,7 +198,7 @@ class TarImages(Pictures, called="tar shards"):
         return "" if self.cache is None else " (all shards in the cache)"
 
     def name(self, index: int) -> str:
-        """The file of the picture, as its shard names it, and the shard. Of a shard that is read by
+        """Returns the picture's file, as its shard names it, and the shard. If the shard is read by
         ranges from a store, the extension is in lower case."""
         shard, number = self.locate(checked_index(index, len(self)))
         offset, key = int(self.offsets[index]), shard.index.key(number)
@@ -210,7 +210,7 @@ class TarImages(Pictures, called="tar shards"):
         return f"{name} in {shard.path}"
 
     def image_bytes(self, index: int) -> bytes:
-        """The encoded picture, as it lies in the shard."""
+        """Reads the encoded picture, as it lies in the shard."""
         index = checked_index(index, len(self))
         (found,) = self._encoded_of([index])
         Looks(self.files_of([index])).check()
@@ -223,11 +223,11 @@ class TarImages(Pictures, called="tar shards"):
         return len(self.offsets)
 
     def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
-        """The contents of the further files of these samples."""
-        asked = [(index, extension) for index in indices for extension in self.columns]
-        contents = read_files([self._file(index, extension) for index, extension in asked])
+        """Reads the contents of these samples' further files."""
+        files = [(index, extension) for index in indices for extension in self.columns]
+        contents = read_files([self._file(index, extension) for index, extension in files])
         values = []
-        for (index, extension), content in zip(asked, contents, strict=True):
+        for (index, extension), content in zip(files, contents, strict=True):
             try:
                 values.append(content_of(content, extension))
             except (ValueError, RecursionError) as error:

@@ -12,7 +12,7 @@ __all__ = ["apply"]
 
 
 def apply(picture: Any, steps: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:
-    """Does what ``loader.replay(index)["steps"]`` lists to a Pillow picture, and returns what comes out.
+    """Applies what ``loader.replay(index)["steps"]`` lists to a Pillow picture, and returns the result.
 
     With the file's picture, as ``Image.open(path).convert("RGB")`` gives it, the result has the bytes
     that the loader delivered, with Pillow 13: so anyone can check a batch. GaussianBlur may differ by 1

@@ -1,4 +1,4 @@
-"""The checks of transforms' arguments: sizes, ranges, probabilities, interpolations."""
+"""Checks transforms' arguments: sizes, ranges, probabilities, interpolations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _BY_OTHER_NAMES = {"nearest-exact": "nearest"} | {
 
 
 def interpolation_name(interpolation: Any, allowed: Iterable[str] = RESAMPLING) -> str:
-    """Pillow's name, in lower case, of an interpolation of torchvision or Pillow, or of a str."""
+    """Returns Pillow's name, in lower case, of an interpolation of torchvision or Pillow, or of a
+    str."""
     value = str(getattr(interpolation, "value", interpolation)).lower()
     name = _BY_OTHER_NAMES.get(value, value)
     if name not in allowed:
@@ -79,7 +80,7 @@ def finite(name: str, value: Any) -> float:
 
 
 def sequence(name: str, values: Any, lengths: tuple[int, ...]) -> tuple[float, ...]:
-    """Finite numbers, as many as one of ``lengths`` says."""
+    """Returns finite numbers, as many as one of ``lengths`` says."""
     wanted = f"{name} should be a sequence of length {' or '.join(map(str, lengths))}."
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise TypeError(wanted)
@@ -89,7 +90,8 @@ def sequence(name: str, values: Any, lengths: tuple[int, ...]) -> tuple[float, .
 
 
 def angles(name: str, value: Any, lengths: tuple[int, ...] = (2,)) -> tuple[float, ...]:
-    """Ranges of degrees, each as two numbers. A number alone is the range from minus it to it."""
+    """Returns ranges of degrees, each as two numbers. A number alone is the range from minus it to
+    it."""
     if isinstance(value, numbers.Real):
         if value < 0:
             raise ValueError(f"If {name} is a single number, it must be positive.")
@@ -101,7 +103,7 @@ def angles(name: str, value: Any, lengths: tuple[int, ...] = (2,)) -> tuple[floa
 
 
 def fill(fill: Any) -> tuple[int, int, int]:
-    """The colour that Pillow makes of it: red, green and blue in 0..255."""
+    """Returns the colour that Pillow makes of the argument: red, green and blue in 0..255."""
     if fill is None:
         fill = 0
     if isinstance(fill, numbers.Real):
@@ -119,7 +121,7 @@ def fill(fill: Any) -> tuple[int, int, int]:
 
 
 def border(padding: Any) -> tuple[int, int, int, int]:
-    """The pixels on the left, the top, the right and the bottom."""
+    """Returns the border's pixels on the left, the top, the right and the bottom."""
     if not isinstance(padding, numbers.Number | tuple | list):
         raise TypeError("Got inappropriate padding arg")
     edges = tuple(padding) if isinstance(padding, tuple | list) else (padding,)

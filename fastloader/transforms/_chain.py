@@ -1,4 +1,4 @@
-"""A chain of transforms as it was read: what is done to each picture."""
+"""A chain of transforms, as it was read from the user's: what to do to each picture."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ class Chain:
         return Normalization(self.mean, self.std, torch.float32, False, None)
 
     def normalization_for(self, wanted: Normalization | None) -> Normalization | None:
-        """The normalisation that the chain itself asks for, in the form that ``wanted``, the loader's,
-        asks for; None if the chain ends in bytes."""
+        """Returns the normalisation that the chain itself asks for, with the dtype and memory format of
+        ``wanted``, the loader's; None if the chain ends in bytes."""
         if not self.floating:
             return None
         own = self.normalization
         return own if wanted is None else dataclasses.replace(wanted, mean=own.mean, std=own.std)
 
     def native(self) -> _native.ImageTransform:
-        """The head."""
+        """Makes the native module's form of the head."""
         native = extension.native
         return native.ImageTransform(
             random_crop=None if self.random_crop is None else list(self.random_crop),
@@ -111,7 +111,7 @@ class Chain:
         return extension.native.Recipe(self.recipe) if self.recipe else None
 
     def operations(self, drawn: Mapping[str, Any]) -> list[Operation]:
-        """Every operation on a picture, one after the other. ``drawn`` is what the native module's
+        """Lists every operation on a picture, one after the other. ``drawn`` is what the native module's
         ``ImageJob.draw`` gives for it."""
         found: list[Operation] = []
         scaled = drawn["scaled"]
@@ -127,18 +127,18 @@ class Chain:
     def replayed(
         self, drawn: Mapping[str, Any], seed: int, sample: int, number: int = 0
     ) -> dict[str, Any]:
-        """What `FastLoader.replay` gives for picture ``number`` of a sample, for which this was
-        ``drawn``."""
+        """Makes what `FastLoader.replay` gives for picture ``number`` of a sample, from what was
+        ``drawn`` for it."""
         kept = ("box", "hflip", "vflip", "interpolation")
         steps = [*self.steps(drawn), *self.erased(seed, sample, number)]
         return {**{name: drawn[name] for name in kept}, "steps": steps}
 
     def steps(self, drawn: Mapping[str, Any]) -> list[NamedOperation]:
-        """The same as `operations`, with names for their numbers."""
+        """Lists the same as `operations`, with names for their numbers."""
         return [named(operation) for operation in self.operations(drawn)]
 
     def erased(self, seed: int, sample: int, number: int = 0) -> list[NamedOperation]:
-        """The last step of picture ``number`` of a sample, where a box of it is erased."""
+        """Lists the last step of picture ``number`` of a sample, which erases a box of it."""
         if self.erasing is None or self.size is None:
             return []
         boxes, _ = self.erasing.draw([seed], [sample], *self.size, number)
@@ -160,7 +160,7 @@ class Chain:
         return [*found, ("crop", [float(each) for each in (left, top, crop[1], crop[0])])]
 
     def __str__(self) -> str:
-        """What is done in words, with sizes as height x width."""
+        """Says in words what is done, with sizes as height x width."""
         words = []
         if self.random_crop is not None:
             low, high, thin, wide = self.random_crop

@@ -19,7 +19,8 @@ _TABLE = 2048  # deviates
 def deviates(
     keys: npt.NDArray[np.uint64], operation: int, element: npt.NDArray[Any]
 ) -> npt.NDArray[np.float32]:
-    """One for each ``element``, of the picture that the key in the same place is of."""
+    """Computes one normal deviate for each ``element``, of the picture whose key is at the same place in
+    ``keys``."""
     element = element.astype(np.uint64)
     zero = np.zeros_like(element)
     picture = (keys & np.uint64(MASK), keys >> np.uint64(32))
@@ -33,8 +34,8 @@ def deviates(
 
 @functools.lru_cache(maxsize=1)
 def _normal_table() -> npt.NDArray[np.float32]:
-    """The table of csrc/image/normalize/normal_table.inc. The rounding to 2^-16 hides the differences
-    between mathematical libraries. A test compares the two tables."""
+    """Makes the table of csrc/image/normalize/normal_table.inc. The rounding to 2^-16 hides the
+    differences between mathematical libraries. A test compares the two tables."""
     normal = statistics.NormalDist()
     entries = [round(normal.inv_cdf(0.5 + (i + 0.5) / (2 * _TABLE)) * 2**16) for i in range(_TABLE)]
     return np.array(entries, dtype=np.float32) * np.float32(2.0**-16)

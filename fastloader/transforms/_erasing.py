@@ -1,5 +1,5 @@
-"""Random erasing of single pictures, with torchvision's distribution: what is erased, and how it is
-drawn, for as many pictures at a time as there are."""
+"""Random erasing of single pictures, with torchvision's distribution: draws what is erased, for many
+pictures at once."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _KEY = 2 * _BLOCKS - 1
 
 @dataclasses.dataclass(frozen=True)
 class Erasing:
-    """A picture is erased with ``probability``, in one box. Its share of the area is in ``scale``, and
+    """Erases one box of a picture with ``probability``. The box's share of the area is in ``scale``, and
     the logarithm of its height / width in ``log_ratio``. A box that does not fit is drawn again, ten
-    times at most. ``value`` is what stands there then, for each channel; None is a normal deviate for
-    each value."""
+    times at most. ``value`` is the fill for each channel; None is a normal deviate for each value."""
 
     probability: float
     scale: tuple[float, float]
@@ -39,7 +38,7 @@ class Erasing:
 
     @property
     def values(self) -> tuple[float, ...] | None:
-        """What constant stands in a box, if that is not 0."""
+        """The constant that fills a box, if it is not 0."""
         return self.value if self.value is not None and any(self.value) else None
 
     def draw(
@@ -80,8 +79,8 @@ class Erasing:
 def numbers_of(
     seeds: Sequence[int], samples: Any, streams: Any, count: int, first: int = 0
 ) -> npt.NDArray[np.uint64]:
-    """2 * ``count`` numbers of `Draws(seed, sample, stream)`, from number 2 * ``first`` on, a row for
-    each sample. Of seeds and streams there is one for each sample, or one for all."""
+    """Draws 2 * ``count`` numbers of `Draws(seed, sample, stream)`, from number 2 * ``first`` on, a row
+    for each sample. Of seeds and streams there is one for each sample, or one for all."""
     low, high = (
         np.array([seed >> shift & MASK for seed in seeds], dtype=np.uint64)[:, None]
         for shift in (0, 32)
@@ -97,7 +96,7 @@ def numbers_of(
 
 
 def uniform_of(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    """`Draws.uniform` of 0 to 1."""
+    """Returns what `Draws.uniform` of 0 to 1 makes of the numbers."""
     return (numbers >> np.uint64(11)) * 2.0**-53
 
 
@@ -107,7 +106,8 @@ def between(ends: tuple[float, float], share: npt.NDArray[np.float64]) -> npt.ND
 
 
 def below(numbers: npt.NDArray[np.uint64], count: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """`Draws.below`: the upper 64 of the 128 bits of the product. ``count`` is below 2^31."""
+    """Returns what `Draws.below` makes of the numbers: the upper 64 of the 128 bits of the product.
+    ``count`` is below 2^31."""
     counts, half = count.astype(np.uint64), np.uint64(32)
     low = (numbers & np.uint64(MASK)) * counts >> half
     return ((numbers >> half) * counts + low >> half).astype(np.int64)

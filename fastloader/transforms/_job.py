@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Decode(NamedTuple):
-    """How files are decoded: FastLoader's ``decode`` and ``truncated``."""
+    """The options for decoding files: FastLoader's ``decode`` and ``truncated``."""
 
     mode: str = "exact"
     truncated: str = "error"
@@ -52,10 +52,9 @@ def make_job(
 
 
 class Job:
-    """What is made of each picture: a chain, done by the native module or, without ``native``, by
-    Pillow, with the same draws and the same pixels. A picture is drawn by its seed, its ``sample`` and
-    its ``number`` among the pictures of that sample; parts of a sample that share these share their
-    draws."""
+    """Makes pictures by a chain, with the native module or, without ``native``, with Pillow: the same
+    draws and the same pixels. A picture is drawn by its seed, its ``sample`` and its ``number`` among
+    the pictures of that sample; parts of a sample that share these share their draws."""
 
     def __init__(self, chain: Chain, native: _native.ImageJob | None) -> None:
         self.chain = chain

@@ -27,7 +27,7 @@ _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "
 
 @dataclasses.dataclass(frozen=True)
 class Normalization:
-    """What becomes of the image leaves of a batch.
+    """Says how the image leaves of a batch are normalised.
 
     ``mean`` and ``std`` are in 0..1. If both are None, they are 0 and 1 for any number of channels,
     which is torchvision's ToTensor. ``image_key`` names the image leaf; None finds every leaf that
@@ -43,14 +43,14 @@ class Normalization:
     done: bool = False
 
     def same_values(self, other: Normalization) -> bool:
-        """Whether both make the same floats of a picture, apart from dtype and memory format."""
-        mine, others = len(self.mean or (0.0,)), len(other.mean or (0.0,))
-        channels = max(mine, others)
-        if not {mine, others} <= {1, channels}:
+        """Returns whether both make the same floats of a picture, apart from dtype and memory format."""
+        own, others = len(self.mean or (0.0,)), len(other.mean or (0.0,))
+        channels = max(own, others)
+        if not {own, others} <= {1, channels}:
             return False
         return all(
             bool(np.all(np.asarray(one) == np.asarray(another)))
-            for one, another in zip(self.constants(mine), other.constants(others), strict=True)
+            for one, another in zip(self.constants(own), other.constants(others), strict=True)
         )
 
     @property
@@ -79,7 +79,7 @@ class Normalization:
         )
 
     def laid_out(self, images: torch.Tensor) -> torch.Tensor:
-        """Normalised images in the dtype and memory format that are asked for."""
+        """Returns normalised images in the dtype and memory format that are asked for."""
         memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
         return images.to(self.dtype).contiguous(memory_format=memory_format)
 
@@ -95,7 +95,7 @@ class Normalization:
         return out
 
     def of_pixel(self, pixel: Sequence[int]) -> tuple[float, ...]:
-        """What becomes of one pixel, given as a byte for each channel."""
+        """Normalises one pixel, given as a byte for each channel."""
         pixels = torch.tensor(pixel, dtype=torch.uint8, device="cpu").view(1, -1, 1, 1)
         made = self.apply(pixels, self.output(pixels.shape, pixels.device))
         return tuple(made.flatten().tolist())
@@ -103,7 +103,7 @@ class Normalization:
 
 @functools.lru_cache(maxsize=32)
 def _table(normalization: Normalization, channels: int, device: torch.device) -> torch.Tensor:
-    """The table of all results: (channels, 256) of the output dtype."""
+    """Makes the table of all results: (channels, 256) of the output dtype."""
     scale, bias = (
         np.asarray(constants, dtype=np.float64)[:, None]
         for constants in normalization.constants(channels)

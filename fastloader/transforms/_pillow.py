@@ -36,8 +36,8 @@ _SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9))
 
 
 def excess(data: Any, pixel_limit: int, whole: tuple[int, int] | None = None) -> str | None:
-    """The reason why the JPEG in these bytes is refused, which is too many scans; None if it is not, or
-    is no JPEG. ``whole``: width and height of the picture of which it is a part."""
+    """Returns the reason why the JPEG in these bytes is refused, which is too many scans; None if it is
+    not refused, or is no JPEG. ``whole``: width and height of the picture of which it is a part."""
     width, height, count = scans(data)
     if whole is not None:
         width, height = whole
@@ -112,8 +112,8 @@ _PIECES = ((273, 279), (324, 325))
 
 
 def reason_to_refuse(image: Any, pixel_limit: int) -> str | None:
-    """The reason why a picture that Pillow has opened must not be decoded; None if the number of its
-    pixels bounds the work of decoding."""
+    """Returns the reason why a picture that Pillow has opened must not be decoded; None if the number of
+    its pixels bounds the work of decoding."""
     if image.format in _REFUSED:
         why = _REFUSED[image.format]
         return f"a file of the kind {image.format} {why}: write it anew, as JPEG or PNG"
@@ -182,8 +182,8 @@ _FIRST = 1 << 20
 
 
 class CountedJpeg(io.BufferedIOBase):
-    """The bytes of a file, which are read when they are wanted, twice as many each time. Before anybody
-    gets them, ``check`` gets all that were read, and may raise.
+    """Reads the bytes of a file when they are needed, twice as many each time. Before they are given
+    out, ``check`` gets all that were read, and may raise.
 
     Args:
         owned: whether ``file`` is closed with this. If not, it has to stay open as long.
@@ -200,7 +200,7 @@ class CountedJpeg(io.BufferedIOBase):
         return repr(self.name) if self.name else super().__repr__()
 
     def _reach(self, end: int | None) -> None:
-        """Reads on until there are so many bytes, or all that the file has."""
+        """Reads on until there are ``end`` bytes, or all that the file has."""
         while not self._ended and (end is None or len(self._data) < end):
             more = self._file.read(max(_FIRST, len(self._data)))
             self._data += more
@@ -244,7 +244,8 @@ _NAMED = "_fastloader_named"  # an attribute of errors
 
 
 def is_named(error: BaseException) -> bool:
-    """Whether `name_picture` was called for this error: it says which picture it is about."""
+    """Returns whether `name_picture` was called for this error, so that it says which picture it is
+    about."""
     return _NAMED in error.__dict__
 
 
@@ -270,8 +271,8 @@ def name_picture(error: BaseException, name: str, shown: str = "") -> None:
     error.__dict__[_NAMED] = True
     first = error.args[0] if error.args and isinstance(error.args[0], str) else None
     text = str(error) if first is None or isinstance(error, OSError | UnicodeError) else first
-    said = text.replace(shown, name) if shown else text
-    if said == text and (name in text or repr(name)[1:-1] in text):
+    message = text.replace(shown, name) if shown else text
+    if message == text and (name in text or repr(name)[1:-1] in text):
         return
     if isinstance(error, OSError) and error.errno is not None:
         if error.filename is None:
@@ -279,11 +280,11 @@ def name_picture(error: BaseException, name: str, shown: str = "") -> None:
     elif isinstance(error, UnicodeError) and hasattr(error, "reason"):
         error.reason = f"{error.reason}: {name}"
     else:
-        if said == text:
-            said = f"{name}: {text}" if text else name
-        error.args = (said, *error.args[1:])
+        if message == text:
+            message = f"{name}: {text}" if text else name
+        error.args = (message, *error.args[1:])
         if isinstance(error, SyntaxError):
-            error.msg = said
+            error.msg = message
 
 
 # ---- Pillow, imported where it is needed.
@@ -293,7 +294,8 @@ LARGEST_FILE = 1 << 30  # as csrc/source/source.h has it
 
 
 def image_module() -> Any:
-    """``PIL.Image`` of Pillow or Pillow-SIMD. Raises ImportError, which names both, without either."""
+    """Imports ``PIL.Image`` of Pillow or Pillow-SIMD. Raises ImportError, which names both, without
+    either."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -305,10 +307,10 @@ def image_module() -> Any:
 
 
 def pass_order(version: str | None = None) -> str:
-    """The member of the native module's PassOrder for ``version`` of Pillow; None is the installed one.
-    It says in which order Pillow's resize makes its two passes. Each pass rounds, so that only Pillow's
-    own order gives its pixels. The order is Pillow 13's without Pillow, and also with Pillow-SIMD,
-    which resizes otherwise anyhow."""
+    """Returns the member of the native module's PassOrder for ``version`` of Pillow; None is the
+    installed one. It says in which order Pillow's resize makes its two passes. Each pass rounds, so that
+    only Pillow's own order gives its pixels. The order is Pillow 13's without Pillow, and also with
+    Pillow-SIMD, which resizes otherwise anyhow."""
     if version is None:
         try:
             import PIL
@@ -325,8 +327,8 @@ def pass_order(version: str | None = None) -> str:
 
 
 def open_rgb(path: str, upright: bool = False) -> Any:
-    """The first frame of the picture at ``path``, decoded and converted as by torchvision's default
-    loader. ``upright``: turned as EXIF says. Raises what `regular_file` raises."""
+    """Decodes the first frame of the picture at ``path`` and converts it, as torchvision's default
+    loader does. ``upright``: turned as EXIF says. Raises what `regular_file` raises."""
     with regular_file(path) as file:
         return decoded_rgb(file, upright=upright)
 
@@ -342,22 +344,22 @@ def regular_file(path: str) -> Any:
 
 
 def whole_file(path: str) -> bytes:
-    """The bytes of a picture's file. Raises what `regular_file` raises, and OSError for a file that is
-    larger than any picture, which may be larger than the memory."""
+    """Reads the bytes of a picture's file. Raises what `regular_file` raises, and OSError for a file
+    that is larger than any picture, which may be larger than the memory."""
     with regular_file(path) as file:
         return rest_of(file, path)
 
 
 def rest_of(file: Any, path: str) -> bytes:
-    """What is still to be read of such a file."""
+    """Reads what is left of such a file."""
     if os.fstat(file.fileno()).st_size > LARGEST_FILE:
         raise OSError(f"more than 1 GiB: {path!r}")
     return bytes(file.read())
 
 
 def decoded_rgb(file: Any, name: str = "", upright: bool = False) -> Any:
-    """The first frame of an open file, decoded. What is raised names the file, by ``name`` if it has no
-    name of its own. ``upright``: turned as EXIF says."""
+    """Decodes the first frame of an open file. Errors name the file, by ``name`` if it has no name of
+    its own. ``upright``: turned as EXIF says."""
     with naming(name or str(getattr(file, "name", "")), repr(file)), opened(file, name) as image:
         if not upright:
             return image.convert("RGB")
@@ -367,9 +369,10 @@ def decoded_rgb(file: Any, name: str = "", upright: bool = False) -> Any:
 
 
 def opened(file: Any, name: str = "") -> Any:
-    """The Pillow image of an open file, or of the path of one, not decoded yet. Raises what `refusal`
-    gives if decoding the picture would take too much. A JPEG is read once and into memory, so that the
-    bytes that are decoded are those that were counted. A large file is read as far as Pillow wants."""
+    """Opens the Pillow image of an open file, or of the path of one, without decoding it. Raises what
+    `refusal` gives if decoding the picture would take too much. A JPEG is read once and into memory, so
+    that the bytes that are decoded are those that were counted. A large file is read as far as Pillow
+    asks."""
     if not hasattr(file, "read"):
         path = os.fspath(file)
         own = regular_file(path)
@@ -395,8 +398,8 @@ def _checked(image: Any, name: str) -> Any:
 
 
 def _jpeg_in(file: Any, name: str, owned: bool = False) -> _Bytes | CountedJpeg | None:
-    """The bytes of a file, which are looked at before Pillow gets them; None if it does not begin as
-    what Pillow takes for a JPEG. ``owned``: whether nobody else closes the file."""
+    """Returns the bytes of a file, which are checked before Pillow gets them; None if the file does not
+    begin as what Pillow takes for a JPEG. ``owned``: whether nobody else closes the file."""
 
     def check(data: Any) -> None:
         reason = excess(data, pixel_limits()[1])
@@ -415,7 +418,7 @@ def _jpeg_in(file: Any, name: str, owned: bool = False) -> _Bytes | CountedJpeg 
 
 
 def _size_of(file: Any) -> int:
-    """0 for a file that does not tell, as a stream need not."""
+    """Returns the size of a file; 0 if it does not tell, as a stream need not."""
     try:
         file.seek(0, io.SEEK_END)
         size: int = file.tell()
@@ -437,7 +440,7 @@ class _Bytes(io.BytesIO):
 
 
 def refusal(reason: str, name: str = "") -> Exception:
-    """The error for a picture that no decoder may get: Pillow's DecompressionBombError or, without
+    """Makes the error for a picture that no decoder may get: Pillow's DecompressionBombError or, without
     Pillow, an Error."""
     text = f"{name}: {reason}" if name else reason
     try:
@@ -448,8 +451,8 @@ def refusal(reason: str, name: str = "") -> Exception:
 
 
 def pixel_limits() -> tuple[int, int]:
-    """The limits in pixels, as ``Image.MAX_IMAGE_PIXELS`` says now. A picture with more pixels than the
-    first is worth a warning, and one with more than the second is refused."""
+    """Returns the limits in pixels, as ``Image.MAX_IMAGE_PIXELS`` says now. A picture with more pixels
+    than the first is worth a warning, and one with more than the second is refused."""
     # Code that has not imported it cannot have set it. While another thread imports it, it has no limit.
     module = sys.modules.get("PIL.Image")
     limit = getattr(module, "MAX_IMAGE_PIXELS", 89478485)
@@ -467,7 +470,7 @@ _NO_LIMIT = (1 << 64) - 1
 
 
 def _whole(limit: Any) -> int:
-    """The whole number that means the same limit."""
+    """Returns the whole number that means the same limit."""
     if not limit < _NO_LIMIT:  # also for NaN, because nothing is more than that
         return _NO_LIMIT
     return math.floor(limit) if limit > 0 else 0

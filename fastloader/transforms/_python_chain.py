@@ -13,9 +13,9 @@ from fastloader.transforms._reader.kinds import flat_steps, is_ours
 
 
 def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``transform`` or, if it is a chain of ours, that chain with the end that it has in a batch: an
-    image gets PILToTensor, and ToTensor and Normalize become one step that rounds as the loader
-    does. What erases at the end stays there."""
+    """Returns ``transform`` or, if it is a chain of ours, that chain with the end that it has in a
+    batch: an image gets PILToTensor, and ToTensor and Normalize become one step that rounds as the
+    loader does. What erases at the end stays there."""
     steps = flat_steps(transform)
     if any(not is_ours(step) for step in steps):
         return transform

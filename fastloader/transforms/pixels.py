@@ -53,8 +53,8 @@ class ColorJitter(RecipeTransform):
     Args:
         brightness: A number b means (max(0, 1 - b), 1 + b); default 0. The factor 1 changes nothing,
             and 0 makes a black picture.
-        contrast: The same; default 0. The factor 0 makes a grey picture.
-        saturation: The same; default 0. The factor 0 makes a picture of greys.
+        contrast: As brightness; default 0. The factor 0 makes a grey picture.
+        saturation: As brightness; default 0. The factor 0 makes a picture of greys.
         hue: In turns of the colour circle, -0.5 to 0.5. A number h means (-h, h); default 0.
 
     Raises:
@@ -88,7 +88,7 @@ def _range(
     center: float = 1.0,
     bounds: tuple[float, float] = (0.0, math.inf),
 ) -> tuple[float, float] | None:
-    """The range of a factor, or None if it changes nothing."""
+    """Returns the range of a factor, or None if it changes nothing."""
     if value is None:
         return None
     if isinstance(value, numbers.Real):

@@ -98,7 +98,7 @@ MIXED_NAMES = (
 
 
 class Look(NamedTuple):
-    """What all operations of a policy have in common."""
+    """The options that all operations of a policy share."""
 
     interpolation: str
     fill: tuple[int, int, int]
@@ -108,7 +108,7 @@ class Look(NamedTuple):
 def magnitudes(
     name: str, ends: Ends, bins: int, reach: float, scaled_thresholds: bool
 ) -> tuple[float, ...]:
-    """Torchvision's magnitudes of an operation, to the last bit.
+    """Returns torchvision's magnitudes of an operation, to the last bit.
 
     ``reach`` is the pixels of the farthest translation. Torchvision's v2 has thresholds of parts of
     255 (``scaled_thresholds``), of which some are a little above a whole number, and v1 has none of
@@ -133,7 +133,7 @@ def _floats(values: torch.Tensor) -> tuple[float, ...]:
 
 
 def relative_reach(name: str, size: Size | None, policy: str) -> float:
-    """How far RandAugment and AutoAugment translate by a part of the picture's size, in pixels.
+    """Returns how far RandAugment and AutoAugment translate by a part of the picture's size, in pixels.
 
     Raises:
         NotNative: if the size is not known.
@@ -142,7 +142,8 @@ def relative_reach(name: str, size: Size | None, policy: str) -> float:
 
 
 def edge(name: str, size: Size | None, policy: str) -> int:
-    """The picture's edge along which an operation translates, in pixels, or 0 for other operations.
+    """Returns the picture's edge along which an operation translates, in pixels, or 0 for other
+    operations.
 
     Raises:
         NotNative: if the size is not known.
@@ -158,7 +159,8 @@ def edge(name: str, size: Size | None, policy: str) -> int:
 
 
 def strong_step(name: str, strengths: tuple[float, ...], look: Look) -> Step:
-    """The operation with one of the strengths, each as likely, and a random sign if it has one."""
+    """Makes the step of an operation with one of the strengths, each as likely, and a random sign if it
+    has one."""
     if name in PLAIN:
         return PLAIN[name]
     if name in _ENHANCED:
@@ -207,8 +209,8 @@ class AutoAugmentPolicy(enum.Enum):
 
 
 class AutoAugment(RecipeTransform):
-    """Does one pair of operations, drawn from 25 that were found for a data set, each operation with a
-    probability and a strength of its own: https://arxiv.org/abs/1805.09501.
+    """Applies one pair of operations, drawn from 25 that were found for a data set, each operation with
+    a probability and a strength of its own: https://arxiv.org/abs/1805.09501.
 
     Args:
         policy: One of AutoAugmentPolicy, ours or torchvision's; default IMAGENET.
@@ -234,7 +236,7 @@ class AutoAugment(RecipeTransform):
         interpolation: Any = "nearest",
         fill: Any = None,
     ) -> None:
-        self.policy = _own(policy)
+        self.policy = _our_policy(policy)
         self.interpolation = _arguments.warp_interpolation(interpolation)
         self.fill = _arguments.fill(fill)
 
@@ -256,8 +258,8 @@ def _tree(policy: AutoAugmentPolicy, look: Look, size: Size | None) -> Step:
     return choice(*[together(*map(step, pair)) for pair in POLICIES[policy]])
 
 
-def _own(policy: Any) -> AutoAugmentPolicy:
-    """Our member for torchvision's."""
+def _our_policy(policy: Any) -> AutoAugmentPolicy:
+    """Returns our member for torchvision's."""
     for each in AutoAugmentPolicy:
         if isinstance(policy, enum.Enum) and policy.value == each.value:
             return each
@@ -449,7 +451,7 @@ def _whole(name: str, value: Any) -> int:
 
 
 class RandAugment(RecipeTransform):
-    """Does some operations of one strength, each drawn from 14: https://arxiv.org/abs/1909.13719.
+    """Applies some operations of one strength, each drawn from 14: https://arxiv.org/abs/1909.13719.
 
     Args:
         num_ops: How many operations are done, one after the other; default 2.
@@ -500,10 +502,11 @@ class RandAugment(RecipeTransform):
 
 
 class TrivialAugmentWide(RecipeTransform):
-    """Does one operation, drawn from 14, of a strength that is drawn: https://arxiv.org/abs/2103.10158.
+    """Applies one operation, drawn from 14, of a strength that is drawn:
+    https://arxiv.org/abs/2103.10158.
 
     Args:
-        num_magnitude_bins: Of how many strengths one is drawn; default 31.
+        num_magnitude_bins: The number of strengths, of which one is drawn; default 31.
         interpolation: "nearest" (default), "bilinear" or "bicubic", also as torchvision's
             InterpolationMode or Pillow's constant, for the operations that warp.
         fill: The colour of what comes from outside, a number for all channels or (red, green, blue),

@@ -1,4 +1,4 @@
-"""Transforms that hold others."""
+"""Transforms that are made of other transforms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Transforms = Sequence[Callable[[Any], Any]]
 
 
 class Compose(RecipeTransform):
-    """Does the transforms one after the other."""
+    """Applies the transforms one after the other."""
 
     def __init__(self, transforms: Transforms) -> None:
         self.transforms = list(transforms)
@@ -44,12 +44,12 @@ class Compose(RecipeTransform):
 
 
 class _Holder(RecipeTransform):
-    """What the random ones have in common: they draw which of their transforms are done."""
+    """Base class of the random ones: they draw which of their transforms are applied."""
 
     transforms: list[Callable[[Any], Any]]
 
     def _tree(self, children: list[Step]) -> Step:
-        """The step, with children that stand for the transforms."""
+        """Makes the step, in which ``children`` stand for the transforms."""
         raise NotImplementedError
 
     def apply(self, image: Any, draw: Draw) -> Any:
@@ -63,7 +63,7 @@ class _Holder(RecipeTransform):
 
 
 class RandomApply(_Holder):
-    """Does all of the transforms, one after the other, with probability ``p``, and otherwise none.
+    """Applies all of the transforms, one after the other, with probability ``p``, and otherwise none.
 
     Args:
         transforms: A sequence of transforms, or of any functions from picture to picture.
@@ -90,8 +90,8 @@ class RandomApply(_Holder):
 
 
 class RandomChoice(_Holder):
-    """Does one of the transforms, which is drawn. Of MixUp and CutMix, one is drawn for a whole batch,
-    and the choice is a ``collate_fn`` as they are.
+    """Applies one of the transforms, which is drawn. Of MixUp and CutMix, one is drawn for a whole
+    batch, and the choice is then a ``collate_fn``, as they are.
 
     Args:
         transforms: A sequence of transforms, or of any functions from picture to picture.
@@ -138,7 +138,7 @@ class RandomChoice(_Holder):
 
 
 class RandomOrder(_Holder):
-    """Does all of the transforms, in an order that is drawn.
+    """Applies all of the transforms, in an order that is drawn.
 
     Args:
         transforms: A sequence of transforms, or of any functions from picture to picture.

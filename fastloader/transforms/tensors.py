@@ -31,8 +31,8 @@ Box = tuple[int, int, int, int]  # top, bottom, left, right
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """What is drawn for a batch: how much of each image is its own, and the same for its target. Inside
-    the box all is the partner's."""
+    """The draw for one batch: the share of its own that each image keeps, the same for its target, and
+    the box, inside which all pixels are the partner's."""
 
     own: float
     target: float
@@ -41,9 +41,9 @@ class Drawn:
 
 @dataclasses.dataclass(frozen=True)
 class Rolled:
-    """One of ``kinds`` is done to a batch, which ``weights`` say how likely. A kind is ("mixup" or
-    "cutmix", alpha). Image i is mixed with the image before it, and the first with the last. Targets
-    become floats, (n, num_classes). ``before_normalize``: whether bytes are mixed."""
+    """Mixes a batch by one of ``kinds``, drawn by ``weights``. A kind is ("mixup" or "cutmix", alpha).
+    Image i is mixed with the image before it, and the first with the last. Targets become floats, (n,
+    num_classes). ``before_normalize``: whether bytes are mixed."""
 
     kinds: tuple[tuple[str, float], ...]
     weights: tuple[float, ...]
@@ -57,7 +57,7 @@ class Rolled:
         return (np.arange(batch) - 1) % batch
 
     def check(self, batch: int) -> None:
-        """Batches of any size can be mixed."""
+        """Accepts batches of any size."""
 
     def drawn(self, random: np.random.Generator, height: int, width: int) -> Drawn:
         """Draws for a batch of images of that size."""
@@ -93,7 +93,7 @@ class Rolled:
         weights[:] = drawn.target, 1.0 - drawn.target
 
     def images(self, images: torch.Tensor, drawn: Drawn) -> torch.Tensor:
-        """A new batch of mixed images, which are floats, or bytes that are rounded."""
+        """Returns a new batch of mixed images, which are floats, or bytes that are rounded."""
         if drawn.own == 1.0:
             mixed = images.clone()
         elif images.is_floating_point():
@@ -106,8 +106,8 @@ class Rolled:
         return mixed
 
     def target(self, target: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Mixed targets from labels (n,) or dense targets (n, num_classes). ``weights`` is float32
-        (n, 2): the weight of each target and that of its partner."""
+        """Mixes targets from labels (n,) or dense targets (n, num_classes). ``weights`` is float32 (n,
+        2): the weight of each target and that of its partner."""
         if target.dim() == 1:
             assert self.num_classes is not None
             target = torch.nn.functional.one_hot(target, self.num_classes)
@@ -120,7 +120,7 @@ class Rolled:
 
 
 class BatchMixing:
-    """What MixUp and CutMix have in common."""
+    """Base class of MixUp and CutMix."""
 
     _kind: ClassVar[str]
 
@@ -205,8 +205,8 @@ class MixUp(BatchMixing):
     batches of pictures are mixed while they are normalised.
 
     Args:
-        alpha: of the Beta distribution from which the share of the own image is drawn, one for each
-            batch; default 1.
+        alpha: The parameter of the Beta distribution from which the share of the own image is drawn,
+            once for each batch; default 1.
         num_classes: The number of classes, of which labels (B,) become targets (B, num_classes). None
             (default) is for dense labels (B, classes).
         labels_getter: "default": the labels stand behind the images.
@@ -225,8 +225,8 @@ class CutMix(BatchMixing):
     box's share: ``images, targets = cutmix(images, labels)``. It is used as `MixUp` is.
 
     Args:
-        alpha: of the Beta distribution from which the share of the own image is drawn, one for each
-            batch; default 1.
+        alpha: The parameter of the Beta distribution from which the share of the own image is drawn,
+            once for each batch; default 1.
         num_classes: The number of classes, of which labels (B,) become targets (B, num_classes). None
             (default) is for dense labels (B, classes).
         labels_getter: "default": the labels stand behind the images.
@@ -249,7 +249,7 @@ class RandomErasing(Transform):
         p: The probability that a picture is erased; default 0.5.
         scale: The range of the box's share of the area; default (0.02, 0.33).
         ratio: The range of the box's height / width, drawn log-uniformly; default (0.3, 3.3).
-        value: What stands in the box, in the units of the tensor: a number (default 0), one number per
+        value: The fill of the box, in the units of the tensor: a number (default 0), one number per
             channel, or "random" for a normal deviate of mean 0 and deviation 1 for each value.
         inplace: Whether the tensor itself is changed; default False.
 
@@ -280,7 +280,8 @@ class RandomErasing(Transform):
         self.erasing(None)  # which looks at the value
 
     def erasing(self, channels: int | None) -> Erasing:
-        """What is drawn for pictures of so many channels; None looks at nothing but the numbers.
+        """Describes what is drawn for pictures of ``channels`` channels; None checks nothing but the
+        numbers.
 
         Raises:
             ValueError: for values of another number of channels.
@@ -359,8 +360,8 @@ _NAMES = tuple(OPERATIONS)
 
 
 def named_steps(rows: Any) -> list[NamedOperation]:
-    """The steps of one picture as ``loader.replay(index)["steps"]`` lists them, so that `apply` can
-    do them again.
+    """Names the steps of one picture as ``loader.replay(index)["steps"]`` lists them, so that `apply`
+    can do them again.
 
     Args:
         rows: a float64 tensor or array of shape (steps, numbers): the picture's row of the "steps" that
@@ -387,7 +388,7 @@ def named_steps(rows: Any) -> list[NamedOperation]:
 
 
 def numbered(step: NamedOperation) -> list[float]:
-    """A step as such a row, without what stands behind its numbers."""
+    """Writes a step as a row of numbers that `named_steps` reads, without the NaN at its end."""
     name, given = step
     if name == "erase":
         box = [given[each] for each in ("top", "left", "height", "width")]

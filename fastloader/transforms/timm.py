@@ -57,8 +57,8 @@ class Magnitude:
     def number(
         self, times: float, plus: float = 0.0, *, highest: float = math.inf, **options: Any
     ) -> Number:
-        """``plus + times * level / 10``. A level above ``highest`` counts as ``highest``. ``options``
-        are further ones of `Number`."""
+        """Returns ``plus + times * level / 10``. A level above ``highest`` counts as ``highest``.
+        ``options`` are further ones of `Number`."""
         high = max(0.0, min(self.most, highest))
         if not self.deviation > 0:
             # In timm's order of operations, so that truncation gives the same integers.
@@ -81,7 +81,7 @@ _RESAMPLINGS = (0, 2, 3)  # of which Pillow's Image.transform takes these
 
 @dataclasses.dataclass(frozen=True)
 class AugmentOp:
-    """An operation by its name in timm, done with a probability.
+    """An operation by its name in timm, applied with a probability.
 
     ``fill`` is the colour of what comes from outside the picture, and ``resamplings`` are Pillow's
     numbers of filters, one of which is taken for each picture. ``translate_const`` (pixels) and
@@ -148,13 +148,13 @@ class AugmentOp:
 
     @property
     def outside(self) -> tuple[Number, ...]:
-        """The resampling and the colour, which end the numbers of a warp."""
+        """The resampling and the colour, which are the last numbers of a warp."""
         fill = self.fill if len(self.fill) == 3 else self.fill * 3
         return *self._resampling, *constants(*fill)
 
     @property
     def rotation(self) -> tuple[Number, ...]:
-        """The same for a rotation, which does not enlarge the picture."""
+        """The last numbers of a rotation, which does not enlarge the picture."""
         resampling, *fill = self.outside
         return resampling, constant(0), *fill
 
@@ -172,7 +172,7 @@ def colour(value: Any) -> tuple[int, ...]:
 
 
 def filters(value: Any) -> tuple[int, ...]:
-    """The numbers of Pillow's filters, of which timm takes one for each picture."""
+    """Returns the numbers of Pillow's filters, of which timm takes one for each picture."""
     return tuple(int(each) for each in (value if isinstance(value, tuple | list) else (value,)))
 
 
@@ -185,7 +185,8 @@ def _enhanced(name: str) -> Callable[[AugmentOp], Step]:
 
 
 def _enhanced_more(name: str) -> Callable[[AugmentOp], Step]:
-    """A level of 0 changes nothing. The factor goes up or down from 1, and down to 0.1 at least."""
+    """Makes the step of an enhancement by a factor that goes up or down from 1, and down to 0.1 at
+    least. A level of 0 changes nothing."""
 
     def step(op: AugmentOp) -> Step:
         if op.magnitude.most <= LEVELS:
@@ -225,7 +226,8 @@ def _solarized_add(op: AugmentOp) -> Step:
 def _warped(
     place: int, times: Callable[[AugmentOp], float], unit: str = "one"
 ) -> Callable[[AugmentOp], Step]:
-    """A coefficient of Image.transform, to one side or the other."""
+    """Makes the step of a warp that moves one coefficient of Image.transform, to one side or the
+    other."""
 
     def step(op: AugmentOp) -> Step:
         coefficients = list(constants(1, 0, 0, 0, 1, 0))
@@ -273,7 +275,7 @@ def _level(name: str, **bound: float) -> Level:
 
 
 class AugmentKind(NamedTuple):
-    """What is known of all operations of a name. ``step`` is what they do here. In timm they do that if
+    """The row of one of timm's operations. ``step`` makes our step of it. timm does the same if
     ``function``, in its NAME_TO_OP, gets what ``level``, in its LEVEL_TO_ARG, makes of their levels."""
 
     step: Callable[[AugmentOp], Step]
@@ -338,7 +340,7 @@ AUGMENT_KINDS: dict[str, AugmentKind] = {
 
 
 def sections(config: str, known: Mapping[str, type]) -> Iterator[tuple[str, float]]:
-    """The parts behind the first one, as names with their numbers. A part without digits says nothing,
+    """Splits the parts behind the first one into names and numbers. A part without digits says nothing,
     as in timm.
 
     Raises:
@@ -517,7 +519,8 @@ _THREE_AUGMENT_POLICY: Policy = [
 
 
 def _increasing(policy: Policy, name: str) -> Policy:
-    """With the posterisation of Google's research code, which grows with the level."""
+    """Returns the policy with the posterisation of Google's research code, which grows with the
+    level."""
     return [
         [("PosterizeIncreasing" if each == name else each, p, level) for each, p, level in pair]
         for pair in policy
@@ -537,7 +540,8 @@ POLICIES: dict[str, Policy] = {
 
 
 class AutoAugment(RecipeTransform):
-    """Takes one of the lists of operations for each picture, and does those one after the other."""
+    """Draws one of the lists of operations for each picture, and applies its operations one after the
+    other."""
 
     def __init__(self, policy: Sequence[Sequence[AugmentOp]]) -> None:
         self.policy = [list(ops) for ops in policy]
@@ -652,7 +656,7 @@ def _factors(name: str, values: Sequence[float]) -> tuple[float, float]:
 
 
 def _perhaps(probability: float, plain: Number, drawn: Number) -> list[tuple[float, Number]]:
-    """What is possible, with the probabilities."""
+    """Returns the cases that are possible, each with its probability."""
     cases = [(1.0 - probability, plain), (probability, drawn)]
     return [(weight, number) for weight, number in cases if weight > 0]
 
@@ -662,7 +666,7 @@ class CenterCropOrPad(RecipeTransform):
 
     Args:
         size: (height, width); an int is a square.
-        fill: What the image is padded with: one number for all channels, or one for each.
+        fill: The colour of the padding: one number for all channels, or one for each.
         padding_mode: "constant" (default) pads with ``fill``; "edge", "reflect" and "symmetric" continue
             the picture.
     """
@@ -753,7 +757,7 @@ class TrimBorder(RecipeTransform):
 
 
 def _colour(fill: Fill) -> tuple[int, int, int]:
-    """Three numbers. The first one is that of a grey picture."""
+    """Returns ``fill`` as three numbers. For a grey picture, the first one counts."""
     values = (fill,) if isinstance(fill, int) else tuple(fill)
     if len(values) not in (1, 3) or not all(
         isinstance(each, int) and 0 <= each <= 255 for each in values
@@ -817,7 +821,7 @@ _RAND_AUGMENT_PARTS = {"mstd": float, "mmax": int, "inc": int, "m": int, "n": in
 
 
 class RandAugment(RecipeTransform):
-    """Does ``num_layers`` of the operations, one after the other.
+    """Applies ``num_layers`` of the operations, one after the other.
 
     Without ``choice_weights`` each is drawn from all. With them, the operations of a picture are
     different ones, drawn by their weights.

@@ -1,4 +1,4 @@
-"""What all transforms have in common, and those that make tensors."""
+"""The base classes of all transforms, and those that make tensors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ __all__ = ["PILToTensor", "ToTensor", "Normalize"]
 
 class Transform:
     def __call__(self, image: Any) -> Any:
-        """Does the transform to a Pillow image or a tensor. Of a dict of columns, which is what Hugging
-        Face's ``dataset.with_transform`` gives, lists of Pillow images become lists of tensors."""
+        """Applies the transform to a Pillow image or a tensor. Of a dict of columns, which is what
+        Hugging Face's ``dataset.with_transform`` gives, lists of Pillow images become lists of
+        tensors."""
         if isinstance(image, dict):
             return _of_columns(self, image)
         return self.apply(image, Draw())
 
     def apply(self, image: Any, draw: Draw) -> Any:
-        """Does the transform. ``draw(operation)`` gives the random numbers of that operation."""
+        """Applies the transform. ``draw(operation)`` gives the random numbers of that operation."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -40,7 +41,7 @@ class Transform:
 
 
 def tensor_of(image: Any) -> torch.Tensor:
-    """The pixels of a Pillow image, of shape (channels, height, width)."""
+    """Returns the pixels of a Pillow image, of shape (channels, height, width)."""
     import numpy
 
     array = numpy.array(image, copy=True)
@@ -67,8 +68,8 @@ class RecipeTransform(Transform):
     """A transform whose work is a tree of steps on the pixels, which the native path does as well."""
 
     def step(self, size: Size | None) -> Step:
-        """What is done, as a tree. ``size``: the height and width of the pictures that come, if all
-        have the same, or None.
+        """Describes the transform as a tree of steps. ``size``: the height and width of the pictures
+        that come in, if all have the same, or None.
 
         Raises:
             NotNative: if it cannot be said before the picture is there.
@@ -76,8 +77,8 @@ class RecipeTransform(Transform):
         raise NotImplementedError
 
     def size_after(self, size: Size | None) -> Size | None:
-        """The height and width of the pictures that come out, if all have the same, or None. ``size``
-        is that of the pictures that come, in the same way. Most transforms keep it."""
+        """Returns the height and width of the pictures that come out, if all have the same, or None.
+        ``size`` says the same of the pictures that come in. Most transforms keep it."""
         return size
 
     def apply(self, image: Any, draw: Draw) -> Any:
@@ -85,7 +86,7 @@ class RecipeTransform(Transform):
 
 
 class WithProbability(RecipeTransform):
-    """Does one operation that takes no numbers, with probability ``p``."""
+    """Applies one operation that takes no numbers, with probability ``p``."""
 
     _operation: ClassVar[str]
 
@@ -97,7 +98,7 @@ class WithProbability(RecipeTransform):
 
 
 def step_of(transform: Any, size: Size | None) -> Step:
-    """The step of a transform that may be anything.
+    """Returns the step of a transform that may be of any class.
 
     Raises:
         NotNative: which names the transform and says why it has no step.
@@ -111,12 +112,12 @@ def step_of(transform: Any, size: Size | None) -> Step:
 
 
 def size_after(transform: Any, size: Size | None) -> Size | None:
-    """The size after a transform that may be anything."""
+    """Returns the size after a transform that may be of any class."""
     return transform.size_after(size) if _has_step(transform) else None
 
 
 def shown(transform: Any) -> str:
-    """A transform on one line, because modules of torch print on several."""
+    """Shows a transform on one line, because modules of torch print on several."""
     try:
         text = repr(transform)
     except Exception:  # a class of the user's may not know how, and is to be named all the same
@@ -131,7 +132,7 @@ def _has_step(transform: Any) -> bool:
     # A user's class that derives from one of ours with another apply() does something else.
     return (
         isinstance(transform, RecipeTransform)
-        and identity.said(type(transform).apply).startswith("fastloader.")
+        and identity.true_name(type(transform).apply).startswith("fastloader.")
         and "apply" not in vars(transform)
     )
 

@@ -1,4 +1,4 @@
-"""What the augmentation kernel does to a batch, in torch operations and equal to the bit.
+"""The augmentation kernel's work in torch operations, equal to the bit.
 
 csrc/image/normalize/augment.h is the definition. `Records` says what is to be done.
 """
@@ -91,7 +91,7 @@ def _weights(records: Records, device: torch.device) -> tuple[torch.Tensor, torc
 
 
 def _inside(boxes: npt.NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
-    """Where each image's box is, as bool (N, 1, H, W)."""
+    """Returns where each image's box is, as bool (N, 1, H, W)."""
     return _within(torch.from_numpy(np.ascontiguousarray(boxes)).to(like.device), like)
 
 

@@ -108,8 +108,10 @@ def draw_boxes(
     rows = chosen.nonzero()[0]
     if len(rows):
         # Of each box area and aspect of each attempt, top and left.
-        its = numbers_of([seed], places[rows], streams[rows], most * (_ATTEMPTS + 1), first=2)
-        boxes[rows] = _boxes(erasing, its.reshape(len(rows), most, -1), counts[rows], height, width)
+        words = numbers_of([seed], places[rows], streams[rows], most * (_ATTEMPTS + 1), first=2)
+        boxes[rows] = _boxes(
+            erasing, words.reshape(len(rows), most, -1), counts[rows], height, width
+        )
     return boxes, counts.astype(np.uint32), numbers[:, 2]
 
 
@@ -120,7 +122,7 @@ def _boxes(
     height: int,
     width: int,
 ) -> npt.NDArray[np.int64]:
-    """Draws the boxes of images that are erased, of which each has its count."""
+    """Draws the boxes of images that are erased, as many for each as ``counts`` says."""
     uniform = uniform_of(numbers[:, :, : 2 * _ATTEMPTS])
     area = between((erasing.min_area, erasing.max_area), uniform[:, :, ::2]) * (height * width)
     area /= counts[:, None, None]
@@ -195,7 +197,7 @@ class Mixing:
             )
 
     def partners(self, batch: int) -> npt.NDArray[np.int64]:
-        """The image with which each image of a batch is mixed."""
+        """Returns the number of the image with which each image of a batch is mixed."""
         return batch - 1 - np.arange(batch)
 
     def check(self, batch: int) -> None:
@@ -218,9 +220,9 @@ class Mixing:
         draw_mixing(self, random, mix, weights, height, width)
 
     def target(self, target: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """timm's mixup_target: float32 (n, num_classes) from the labels (B,) or, with ``multi_label``,
-        from dense targets (B, num_classes). ``weights`` is float32 (n, 2), n <= B: the weight of each
-        image and that of its partner."""
+        """Mixes targets as timm's mixup_target: float32 (n, num_classes) from the labels (B,) or, with
+        ``multi_label``, from dense targets (B, num_classes). ``weights`` is float32 (n, 2), n <= B: the
+        weight of each image and that of its partner."""
         if self.multi_label:
             if target.dim() != 2 or target.shape[1] != self.num_classes:
                 raise ValueError(
@@ -340,7 +342,7 @@ _MIX = np.dtype(
 
 
 class Records:
-    """What becomes of each image of one batch.
+    """The draws of one batch: what becomes of each of its images.
 
     ``mix`` and ``boxes`` are arrays of ``_MIX`` (n,) and int32 (n, max_boxes, 4). ``weights`` is float32
     (n, 2): the weight of each target and that of its partner.
@@ -370,7 +372,7 @@ class Records:
         return keys
 
     def packed(self) -> torch.Tensor:
-        """The records as the bytes that go to the device."""
+        """Packs the records into the bytes that go to the device."""
         whole = np.empty(self.augmentation.record_bytes(self.in_batch), dtype=np.uint8)
         header = np.zeros(1, dtype=_HEADER)
         values = self.augmentation.values or ()
@@ -382,14 +384,14 @@ class Records:
         return torch.from_numpy(whole)
 
     def mixed_target(self, target: torch.Tensor) -> torch.Tensor:
-        """timm's mixup_target for this batch, on the target's device."""
+        """Mixes this batch's targets as timm's mixup_target, on the target's device."""
         mixing = self.augmentation.mixing
         assert mixing is not None
         return mixing.target(target, torch.from_numpy(self.weights).to(target.device))
 
 
 class Augmentation:
-    """What is erased and mixed in the batches of a loader, for `Delivery.augment`.
+    """Erases and mixes in the batches of a loader, for `Delivery.augment`.
 
     An `Erasing` is of single pictures, whose boxes the source draws. With ``mixing``, the leaf under
     ``target_key`` (an outermost index or key) becomes float targets. ``splits``: how many pictures of
@@ -426,7 +428,7 @@ class Augmentation:
 
     @property
     def values(self) -> tuple[float, ...] | None:
-        """What "const" fills with: a number for each channel."""
+        """The numbers with which "const" fills, one for each channel."""
         return self.erasing.values if isinstance(self.erasing, Erasing) else None
 
     @property
@@ -473,7 +475,8 @@ class Augmentation:
         return _HEADER.itemsize + images
 
     def extra_leaves(self, in_batch: int) -> list[int]:
-        """The bytes of the leaves that travel with a batch: the targets' weights and the records."""
+        """Returns the bytes of the leaves that travel with a batch: the targets' weights and the
+        records."""
         weights = [] if self.mixing is None else [self.out_batch(in_batch) * 8]
         return [*weights, self.record_bytes(in_batch)]
 
@@ -506,8 +509,8 @@ class Augmentation:
         return EpochDraws(self, int(drawn.item()), self._epochs, samples, first, step)
 
     def state(self, samples: int = 0, begun: bool = False) -> dict[str, Any]:
-        """Returns the state for `begin` without a seed, which is that of the ranks or of another epoch.
-        ``begun``: whether it is of the middle of an epoch."""
+        """Returns the state for `begin`, without its seed, which is that of the ranks or of another
+        epoch. ``begun``: whether the state is of the middle of an epoch."""
         return {"epoch": self._epochs - begun, "seed": None, "samples": samples}
 
 
@@ -539,7 +542,8 @@ class EpochDraws:
         self.delivered = samples
 
     def state(self, samples: int) -> dict[str, Any]:
-        """Returns the state for `Augmentation.begin` of the rest, behind so many samples."""
+        """Returns the state for `Augmentation.begin` of the rest of the epoch, behind ``samples``
+        samples."""
         return {"epoch": self.epoch, "seed": self.seed, "samples": samples}
 
     def next(self, image: Image) -> Records:
@@ -582,7 +586,7 @@ class EpochDraws:
 
 
 def unchanged(n: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-    """The records and the targets' weights of ``n`` images that stay as they are."""
+    """Makes the records and the targets' weights of ``n`` images that stay as they are."""
     mix = np.zeros(n, dtype=_MIX)
     mix["own"] = mix["partner"] = np.arange(n)
     mix["own_weight"] = 1.0

@@ -18,8 +18,9 @@ _LABELS = ("label", "labels", "target", "targets", "y")
 
 @dataclasses.dataclass(frozen=True)
 class ShownPictures:
-    """``pixels``: an array (H, W, 3) or (H, W, 4) of bytes for each picture. ``titles``: one for each;
-    empty if the batch has no labels. ``note``: what else was done to the pixels."""
+    """The pictures of a batch, as a person sees them. ``pixels``: an array (H, W, 3) or (H, W, 4) of
+    bytes for each picture. ``titles``: one for each; empty if the batch has no labels. ``note``: what
+    else was done to the pixels."""
 
     pixels: list[NDArray[np.uint8]]
     titles: list[str]
@@ -29,7 +30,7 @@ class ShownPictures:
 def find_pictures(
     batch: Any, normalization: Normalization | None, classes: Sequence[str] | None, count: int
 ) -> ShownPictures:
-    """The first ``count`` pictures of a batch. ``normalization``: the loader's, which is undone in
+    """Finds the first ``count`` pictures of a batch. ``normalization``: the loader's, which is undone in
     the float leaf that it looks like. Raises ValueError for a batch without pictures."""
     leaves = _tensors(batch)
     found = _normalised(leaves, normalization)
@@ -61,7 +62,7 @@ def _tensors(batch: Any) -> list[tuple[Key, torch.Tensor]]:
 def _normalised(
     leaves: list[tuple[Key, torch.Tensor]], normalization: Normalization | None
 ) -> torch.Tensor | None:
-    """The leaf that the loader has normalised, as (N, C, H, W)."""
+    """Finds the leaf that the loader has normalised, as (N, C, H, W)."""
     if normalization is None:
         return None
     for key, leaf in leaves:
@@ -74,7 +75,7 @@ def _normalised(
 
 
 def _plain(leaves: list[tuple[Key, torch.Tensor]]) -> torch.Tensor | None:
-    """The first leaf that looks like pictures, as (N, C, H, W)."""
+    """Finds the first leaf that looks like pictures, as (N, C, H, W)."""
     for _, leaf in leaves:
         if leaf.dim() == 4 and (leaf.dtype is torch.uint8 or leaf.is_floating_point()):
             if leaf.shape[1] in (1, 3):

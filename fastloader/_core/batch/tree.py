@@ -26,7 +26,7 @@ Key = int | str | None
 
 @dataclasses.dataclass(frozen=True)
 class LeafPlace:
-    """Stands in the place of leaf number ``index``."""
+    """Stands in a template for leaf number ``index``."""
 
     index: int
 
@@ -39,7 +39,7 @@ class Movable:
 
 
 class _Opened(enum.Enum):
-    """How a value is opened, by its type."""
+    """The way to open a value, by its type."""
 
     NOT = enum.auto()  # not opened but visited
     PLAIN = enum.auto()  # neither opened nor visited, because nothing is in it
@@ -138,14 +138,14 @@ def _rebuilt(
 ) -> list[Any]:
     known = _opened.get
     rebuilt = []
-    for own, each in items:
-        opened = known(type(each))
+    for own_key, item in items:
+        opened = known(type(item))
         if opened is _PLAIN:
-            rebuilt.append(each)
+            rebuilt.append(item)
         elif opened is _NOT:
-            rebuilt.append(visit(each, own if key is None else key))
+            rebuilt.append(visit(item, own_key if key is None else key))
         else:
-            rebuilt.append(rebuild(each, visit, own if key is None else key))
+            rebuilt.append(rebuild(item, visit, own_key if key is None else key))
     return rebuilt
 
 
@@ -154,11 +154,12 @@ def moves_itself(value: Any) -> bool:
 
 
 def _holds_more(value: Any) -> bool:
-    """Whether a dict or UserDict has to move more than its items, of which only its own ``to`` knows."""
-    beside = dict(getattr(value, "__dict__", {}))
+    """Returns whether a dict or UserDict has to move more than its items, of which only its own ``to``
+    knows."""
+    attributes = dict(getattr(value, "__dict__", {}))
     if isinstance(value, collections.UserDict):
-        beside.pop("data", None)
-    return any(moves_itself(each) for each in beside.values())
+        attributes.pop("data", None)
+    return any(moves_itself(each) for each in attributes.values())
 
 
 def _rebuild_mapping(value: Any, items: dict[Any, Any]) -> Any:
@@ -236,7 +237,7 @@ def unflatten(template: Any, outputs: Sequence[torch.Tensor], move: Callable[[An
 
 
 def is_leaf(value: Any) -> bool:
-    """Whether the bytes of ``value`` are all there is to it."""
+    """Returns whether the bytes of ``value`` are all there is to it."""
     return (
         type(value) is torch.Tensor
         and value.is_cpu
@@ -250,8 +251,9 @@ def is_leaf(value: Any) -> bool:
 
 
 def is_dense(leaf: torch.Tensor) -> bool:
-    """Whether the elements fill their memory without gaps or overlap, in any order. So a channels_last
-    or transposed tensor can arrive with the strides with which it left, as with ``.to()``."""
+    """Returns whether the elements fill their memory without gaps or overlap, in any order. So a
+    channels_last or transposed tensor can arrive with the strides with which it left, as with
+    ``.to()``."""
     if leaf.is_contiguous():
         return True
     strides = leaf.stride()
@@ -260,7 +262,7 @@ def is_dense(leaf: torch.Tensor) -> bool:
 
 
 def cloned(batch: Any) -> Any:
-    """The batch with copies of its tensors. Everything else in it is shared."""
+    """Returns the batch with copies of its tensors. Everything else in it is shared."""
 
     def visit(value: Any, _key: Key) -> Any:
         return value.clone() if isinstance(value, torch.Tensor) else value
@@ -269,7 +271,7 @@ def cloned(batch: Any) -> Any:
 
 
 def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of a batch, for ``record_stream``."""
+    """Gives every tensor of a batch, for ``record_stream``."""
     found: list[torch.Tensor] = []
 
     def visit(value: Any, _key: Key) -> Any:
@@ -286,7 +288,8 @@ def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """How an image leaf lies in memory. ``shape`` is (N, C, H, W), whatever the order of the bytes."""
+    """The layout of an image leaf in memory. ``shape`` is (N, C, H, W), whatever the order of the
+    bytes."""
 
     shape: tuple[int, int, int, int]
     nhwc: bool
@@ -336,7 +339,7 @@ def as_image(leaf: torch.Tensor, normalization: Normalization) -> Image | None:
 
 
 def _is_normalized(leaf: torch.Tensor, normalization: Normalization) -> bool:
-    """Whether ``leaf`` holds pictures that the dataset's own transform has normalised."""
+    """Returns whether ``leaf`` holds pictures that the dataset's own transform has normalised."""
     return (
         leaf.is_floating_point()
         and leaf.dim() == 4
@@ -345,12 +348,12 @@ def _is_normalized(leaf: torch.Tensor, normalization: Normalization) -> bool:
 
 
 def described(leaves: Iterable[tuple[Any, torch.Tensor]]) -> str:
-    """What a batch holds, for a message: its tensors with their keys."""
-    each = [
+    """Describes what a batch holds, for a message: its tensors with their keys."""
+    parts = [
         f"[{key!r}] {str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
         for key, leaf in leaves
     ]
-    return ", ".join(each) or "no tensor at all"
+    return ", ".join(parts) or "no tensor at all"
 
 
 def _no_image(tree: BatchTree, normalization: Normalization) -> Exception:
@@ -359,8 +362,8 @@ def _no_image(tree: BatchTree, normalization: Normalization) -> Exception:
         "1 to 4 channels" if normalization.mean is None else f"{len(normalization.mean)} channels"
     )
     wanted = f"a uint8 tensor of 4 dimensions, NCHW or NHWC, with {channels}"
-    asked = normalization.image_key
-    where = "" if asked is None else f" under {asked!r}"
+    image_key = normalization.image_key
+    where = "" if image_key is None else f" under {image_key!r}"
     text = (
         f"mean, std or dtype asks for normalised images, but the batch has no image{where}: "
         f"an image leaf is {wanted}; this batch holds {described(leaves)}. "
@@ -369,7 +372,7 @@ def _no_image(tree: BatchTree, normalization: Normalization) -> Exception:
     elsewhere = [repr(key) for key, leaf in leaves if as_image(leaf, normalization) is not None]
     if elsewhere:
         return ValueError(f"{text}Give image_key={' or '.join(elsewhere)}, or leave it out.")
-    looked_at = [leaf for key, leaf in leaves if asked is None or key == asked]
+    looked_at = [leaf for key, leaf in leaves if image_key is None or key == image_key]
     if any(leaf.is_floating_point() and leaf.dim() == 4 for leaf in looked_at):
         return TypeError(
             text

@@ -53,7 +53,7 @@ class CpuPath(DeliveryPath):
     def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:
         super().__init__(spec, statistics)
         assert spec.normalization is not None
-        self._wanted: Normalization = spec.normalization
+        self._own_normalization: Normalization = spec.normalization
         self._pool = None if extension.load() is None else extension.native.BufferPool()
         # Whether a source has left its batches to this path, and not normalised them itself.
         self._delivers = False
@@ -88,7 +88,7 @@ class CpuPath(DeliveryPath):
     def lay_out(self, batch: Any) -> Any:
         """Delivers a batch whose samples come normalised. A collate_fn may have made bytes of them."""
         tree = flatten(batch)
-        for index in find_images(tree, dataclasses.replace(self._wanted, done=True)):
+        for index in find_images(tree, dataclasses.replace(self._own_normalization, done=True)):
             normalized = self._normalized(tree.leaves[index])
             assert normalized is not None  # it is an image
             tree.leaves[index] = normalized
@@ -98,7 +98,7 @@ class CpuPath(DeliveryPath):
         if draws is not None:
             return self._deliver_augmented(batch, draws)
         # One pass over the containers is enough, because nothing but the images changes.
-        wanted = self._wanted.image_key
+        wanted = self._own_normalization.image_key
         found = False
 
         def visit(value: Any, key: Key) -> Any:
@@ -113,13 +113,13 @@ class CpuPath(DeliveryPath):
 
         delivered = rebuild(batch, visit)
         if not found:
-            find_images(flatten(batch), self._wanted)  # says what there is instead
+            find_images(flatten(batch), self._own_normalization)  # says what there is instead
         return delivered
 
     def _deliver_augmented(self, batch: Any, draws: EpochDraws) -> Any:
         tree = flatten(batch)
         outputs = list(tree.leaves)
-        images = find_images(tree, self._wanted)
+        images = find_images(tree, self._own_normalization)
         index, target = draws.augmentation.leaves(tree, images)
         records = draws.next(images[index])
         outputs[index] = self._augmented(images[index], records)
@@ -130,9 +130,9 @@ class CpuPath(DeliveryPath):
     def _augmented(self, image: Image, records: Records) -> torch.Tensor:
         if self._pool is None:
             shape = (len(records), *image.shape[1:])
-            out = self._wanted.output(shape, image.pixels.device)
-            return apply(self._wanted, image.pixels, records, out)
-        spec = make_augment_spec(image, self._wanted, records)
+            out = self._own_normalization.output(shape, image.pixels.device)
+            return apply(self._own_normalization, image.pixels, records, out)
+        spec = make_augment_spec(image, self._own_normalization, records)
         packed = records.packed()
         capsule = self._pool.augmented(
             spec, source=image.pixels.data_ptr(), records=packed.data_ptr()
@@ -140,20 +140,20 @@ class CpuPath(DeliveryPath):
         return torch.from_dlpack(capsule)
 
     def _normalized(self, leaf: torch.Tensor) -> torch.Tensor | None:
-        """The normalised image, or None if ``leaf`` is no image."""
+        """Returns the normalised image, or None if ``leaf`` is no image."""
         if self._pool is None:
-            image = as_image(leaf, self._wanted)
+            image = as_image(leaf, self._own_normalization)
             if image is None:
                 return None
-            out = self._wanted.output(image.shape, image.pixels.device)
-            return self._wanted.apply(image.pixels, out)
+            out = self._own_normalization.output(image.shape, image.pixels.device)
+            return self._own_normalization.apply(image.pixels, out)
         key = (leaf.shape, leaf.stride())
         spec = self._specs.get(key)
         if spec is None:
-            image = as_image(leaf, self._wanted)
+            image = as_image(leaf, self._own_normalization)
             if image is None:
                 return None
-            spec = make_spec(image.shape, image.nhwc, self._wanted)
+            spec = make_spec(image.shape, image.nhwc, self._own_normalization)
             if image.pixels.data_ptr() == leaf.data_ptr():
                 if len(self._specs) >= 64:
                     self._specs.clear()

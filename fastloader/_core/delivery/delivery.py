@@ -78,7 +78,7 @@ class Delivery:
         return self._kind is PlainPath
 
     def __str__(self) -> str:
-        """What becomes of the batches: the second half of ``loader.plan()``."""
+        """Says what becomes of the batches: the second half of ``loader.plan()``."""
         return self._kind.words.format(device=self.device)
 
     @property
@@ -173,11 +173,11 @@ class Delivery:
             self._path.close()
 
     def figures(self) -> Figures:
-        """The figures of this delivery since the loader was made."""
+        """Returns the figures of this delivery since the loader was made."""
         return Figures() if self._path is None else self._path.figures()
 
     def stats(self) -> dict[str, Any]:
-        """The part of ``stats()`` that the delivery knows."""
+        """Returns the part of ``stats()`` that the delivery knows."""
         statistics = self.statistics
         return {
             "path": self.path,

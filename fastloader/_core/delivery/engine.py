@@ -99,7 +99,8 @@ class Packing:
         return tree.template, layout, sources
 
     def packed_bytes(self, leaves: Sequence[int], samples: int, draws: EpochDraws | None) -> int:
-        """The bytes that a batch of ``samples`` takes, whose leaves have so many bytes each."""
+        """Returns the bytes that a batch of ``samples`` takes, whose leaves have ``leaves`` bytes
+        each."""
         extra = [] if draws is None else draws.augmentation.extra_leaves(samples)
         layout = extension.native.BatchLayout([(size, None) for size in [*leaves, *extra]])
         return int(layout.packed_bytes)
@@ -262,7 +263,7 @@ live_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def max_slot_bytes(depth: int) -> int:
-    """The most bytes of one batch: the slots together may fill half of the machine's memory."""
+    """Returns the most bytes of one batch: the slots together may fill half of the machine's memory."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(total // 2 // depth)
 

@@ -59,7 +59,6 @@ class EngineIterator(DeliveryIterator):
         self._epoch = epoch
         super().__init__(source, statistics)
         self._ahead = ahead
-        self._follower: LoopFollower | None = None
         self._timeout = 0.0  # seconds that next() waits; 0 for no limit
         # Without look-ahead, the batch that the source gave, until it is in the ring.
         self._given: list[Any] = []
@@ -78,7 +77,10 @@ class EngineIterator(DeliveryIterator):
             if self._follower is not None:
                 self._timeout = self._follower.hand_over_timeout()
             epoch.pump = threading.Thread(
-                target=pump, args=(epoch, source), name="fastloader-pump", daemon=True
+                target=pump,
+                args=(epoch, self._follower or source),
+                name="fastloader-pump",
+                daemon=True,
             )
             epoch.pump.start()
 
@@ -299,7 +301,7 @@ class EnginePath(DeliveryPath):
 
     @classmethod
     def serves(cls, spec: DeliverySpec, device: torch.device | None) -> bool:
-        """CUDA, and with FASTLOADER_BACKEND=host the CPU.
+        """Serves CUDA, and with FASTLOADER_BACKEND=host the CPU.
 
         Raises:
             ValueError: if FASTLOADER_BACKEND asks for the native module, which is not in use.
@@ -429,8 +431,8 @@ class EnginePath(DeliveryPath):
         stages = []
         if ring["copied_bytes"]:
             stages.append(Stage("pack", ring["pack_s"], count, "batch", self._packer, bound="copy"))
-        who = "the device, normalising too"
-        stages.append(Stage("copy", ring["device_s"], count, "batch", who, 0, bound="copy"))
+        where = "the device, normalising too"
+        stages.append(Stage("copy", ring["device_s"], count, "batch", where, 0, bound="copy"))
         return Figures(stages=tuple(stages), ring=ring)
 
     def stats(self) -> dict[str, Any]:
@@ -438,7 +440,7 @@ class EnginePath(DeliveryPath):
         return {"ring": ring} if ring else {}
 
     def _ring_stats(self) -> dict[str, Any]:
-        """The ring's statistics from the engine used last; empty without an engine."""
+        """Returns the ring's statistics from the engine used last; empty without an engine."""
         if not self._home.here:  # a thread of the parent process may have held the lock
             return self._last_stats
         # Read first, because a prefetcher goes as soon as its epoch is over, perhaps on another thread.

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data.dataloader import _DatasetKind
 
 from fastloader._core.batch.augmentation import EpochDraws
-from fastloader._core.handoff import DEFAULT_DEPTH, Handoff, LentMemory, Plan, Slots
+from fastloader._core.handoff import DEFAULT_DEPTH, Handoff, LentMemory, LoopFollower, Plan, Slots
 from fastloader._core.machine import devices, extension
 from fastloader._core.observation.statistics import Figures, LoopIterator, Statistics
 from fastloader._core.observation.tuning import DepthRule
@@ -26,7 +26,7 @@ _MAX_DEPTH = 64
 
 
 class DeliverySpec:
-    """The checked arguments of a delivery. ``asked`` is the device as it was given.
+    """The checked arguments of a delivery. ``given`` is the device as it was given.
 
     Raises:
         TypeError, ValueError: for arguments that cannot work.
@@ -42,7 +42,7 @@ class DeliverySpec:
         image_key: int | str | None,
         depth: int | str | None,
     ) -> None:
-        self.asked = device
+        self.given = device
         named = devices.check_device(device)
         self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
         self.depth = _checked_depth(depth)
@@ -64,7 +64,7 @@ class DeliverySpec:
         that is forked later.
         """
         if not self.settled:
-            self._device = devices.resolve_device(self.asked)
+            self._device = devices.resolve_device(self.given)
             self.settled = True
 
     @property
@@ -72,7 +72,7 @@ class DeliverySpec:
         """The device that batches go to. It may lack its number before the first ``iter()``."""
         if self.settled:
             return self._device
-        named = devices.check_device(self.asked)
+        named = devices.check_device(self.given)
         return torch.device(devices.accelerator_type() or "cpu") if named is None else named
 
 
@@ -107,9 +107,9 @@ class DeliveryPath(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def serves(cls, spec: DeliverySpec, device: torch.device | None) -> bool:
-        """Whether this path delivers to ``device`` what ``spec`` asks for. The paths are asked in the
-        order of `delivery.PATHS`, and the first that serves is taken. ``device``: None if batches stay
-        as their source made them. Starts nothing."""
+        """Returns whether this path delivers to ``device`` what ``spec`` asks for. The paths are asked
+        in the order of `delivery.PATHS`, and the first that serves is taken. ``device``: None if batches
+        stay as their source made them. Starts nothing."""
 
     @abc.abstractmethod
     def begin(
@@ -124,11 +124,11 @@ class DeliveryPath(abc.ABC):
         """
 
     def figures(self) -> Figures:
-        """The figures of this path since the loader was made."""
+        """Returns the figures of this path since the loader was made."""
         return Figures()
 
     def stats(self) -> dict[str, Any]:
-        """The part of ``stats()`` that this path knows."""
+        """Returns the part of ``stats()`` that this path knows."""
         return {}
 
     def end_epochs(self) -> None:  # noqa: B027
@@ -143,7 +143,7 @@ class DeliveryPath(abc.ABC):
         """Ends the threads and frees the memory. Idempotent. To be called after `end_epochs`."""
 
     def _normalization(self, plan: Plan) -> Normalization | None:
-        """How images are normalised: as the dataset's own transform asks, else as the loader was
+        """Returns how images are normalised: as the dataset's own transform asks, else as the loader was
         told."""
         return plan.normalization or self.spec.normalization
 
@@ -157,7 +157,7 @@ class DeliveryPath(abc.ABC):
         slots: Slots | None = None,
         memory: LentMemory | None = None,
     ) -> Handoff:
-        """A handoff for batches that this path normalises and takes further."""
+        """Makes a handoff for batches that this path normalises and takes further."""
         return Handoff(
             self.statistics,
             held_by_loop=False,
@@ -177,7 +177,8 @@ class DeliveryPath(abc.ABC):
 
 
 def stays_on_cpu(device: torch.device | None) -> bool:
-    """Whether batches stay on the CPU, where FASTLOADER_BACKEND sends them through no other path."""
+    """Returns whether batches stay on the CPU, where FASTLOADER_BACKEND sends them through no other
+    path."""
     return device is None or (device.type == "cpu" and not devices.forced_backend())
 
 
@@ -187,6 +188,10 @@ def stays_on_cpu(device: torch.device | None) -> bool:
 class DeliveryIterator(LoopIterator):
     """Takes batches from the source's iterator ``_batches``, which is None once this one is closed.
     Frameworks look at attributes of torch's iterator, such as ``_workers``: these are the source's."""
+
+    _follower: LoopFollower | None = (
+        None  # in the place of ``_batches``, of which batches are taken
+    )
 
     def __init__(self, batches: Iterator[Any], statistics: Statistics) -> None:
         super().__init__(statistics)
@@ -231,9 +236,10 @@ class DeliveryIterator(LoopIterator):
         batches, self._batches = self._batches, None
         # Wakes what is still in the source: another thread may wait for a worker in the source's next(),
         # and decode threads may be at its pictures.
-        leave = getattr(type(batches), "leave", None)
+        waiting: Any = batches if self._follower is None else self._follower
+        leave = getattr(type(waiting), "leave", None)
         if leave is not None:
-            leave(batches)
+            leave(waiting)
 
     def _shutdown_workers(self) -> None:
         """Ends the epoch and its workers; torch's worker iterator has a method of this name."""

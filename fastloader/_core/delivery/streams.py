@@ -289,10 +289,11 @@ class StreamIterator(DeliveryIterator):
         try:
             if self._load is None and not self._given:
                 try:
-                    follower = None if required else self._follower
-                    self._given.append(
-                        next(source) if follower is None else follower.next_if_there()
-                    )
+                    follower = self._follower
+                    if follower is None:
+                        self._given.append(next(source))
+                    else:
+                        self._given.append(next(follower) if required else follower.next_if_there())
                 except StopIteration:
                     self._delivery.inputs.wait()  # so that nothing is held after the epoch
                     raise

@@ -11,7 +11,8 @@ from fastloader._core.machine import extension
 
 
 def build_info() -> dict[str, Any]:
-    """What this installation consists of, as a dict that JSON can hold. Needs neither torch nor a GPU.
+    """Describes what this installation consists of, as a dict that JSON can hold. Needs neither torch
+    nor a GPU.
 
     Keys: ``version``; ``python``; ``native`` (``loaded``: bool, ``why_not``: words, empty when
     loaded); and, when loaded, ``compiler``, ``cpu`` (``isa`` in use and those ``available``;
@@ -42,8 +43,8 @@ def build_info() -> dict[str, Any]:
 
 
 def installed_version() -> str:
-    """The version as the package's metadata says it. A source tree that was never installed has none,
-    and says its own in ``version.txt``."""
+    """Returns the version that the package's metadata names. A source tree that was never installed has
+    none, and says its own in ``version.txt``."""
     try:
         return version("fastloader")
     except PackageNotFoundError:

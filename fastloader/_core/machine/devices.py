@@ -15,7 +15,7 @@ from fastloader._core.machine import extension
 
 
 def accelerator_type() -> str | None:
-    """The device type of the accelerator torch can use here, or None."""
+    """Returns the device type of the accelerator that torch can use here, or None."""
     if hasattr(torch, "accelerator"):  # torch >= 2.6
         if not torch.accelerator.is_available():
             return None
@@ -26,12 +26,12 @@ def accelerator_type() -> str | None:
 
 
 def can_pin() -> bool:
-    """Whether there is an accelerator for which torch's pin_memory pins memory."""
+    """Returns whether there is an accelerator for which torch's pin_memory pins memory."""
     return accelerator_type() not in (None, "mps")
 
 
 def default_device() -> torch.device:
-    """The device on which torch makes a tensor if no device is named."""
+    """Returns the device on which torch makes a tensor if no device is named."""
     if hasattr(torch, "accelerator"):  # torch >= 2.6
         return torch.get_default_device()  # starts no CUDA for a default that has a number
     # An empty tensor tells it: torch.get_default_device of torch 2.4 raises AttributeError once a
@@ -44,8 +44,8 @@ def _module(kind: str) -> Any:
 
 
 def _device_count(kind: str, initialise: bool = True) -> int:
-    """How many devices of a kind there are. With ``initialise=False`` this does not start CUDA, which
-    forked children could not use after that: torch asks NVML instead, if it is there."""
+    """Counts the devices of a kind. With ``initialise=False`` this does not start CUDA, which forked
+    children could not use after that: torch asks NVML instead, if it is there."""
     module = _module(kind)
     if kind == "cuda" and not initialise:
         return int(module.device_count())
@@ -61,8 +61,9 @@ def check_device(device: str | int | torch.device | None) -> torch.device | None
 
 
 def resolve_device(device: str | int | torch.device | None) -> torch.device | None:
-    """The device that an argument ``device`` means. ``None`` stays None. ``"auto"`` is the accelerator
-    if there is one, else the CPU. A type without a number gets the current device of that type.
+    """Returns the device that an argument ``device`` means. ``None`` stays None. ``"auto"`` is the
+    accelerator if there is one, else the CPU. A type without a number gets the current device of that
+    type.
 
     Raises:
         TypeError: for what names no device, before anything is started.
@@ -105,8 +106,8 @@ def _existing(device: str | int | torch.device, initialise: bool = True) -> torc
 
 
 def forced_backend() -> str:
-    """The value of ``FASTLOADER_BACKEND``: "" (fastloader chooses), "host" (deliver to the CPU through
-    the host twin) or "torch" (only torch's streams, without the native prefetch thread)."""
+    """Reads ``FASTLOADER_BACKEND``: "" (fastloader chooses), "host" (deliver to the CPU through the host
+    twin) or "torch" (only torch's streams, without the native prefetch thread)."""
     value = os.environ.get("FASTLOADER_BACKEND", "")
     if value not in ("", "host", "torch"):
         raise ValueError(
@@ -117,7 +118,7 @@ def forced_backend() -> str:
 
 
 def native_cuda_problem() -> str:
-    """Why the native prefetch thread cannot serve torch's CUDA devices; empty when it can."""
+    """Explains why the native prefetch thread cannot serve torch's CUDA devices; empty when it can."""
     if extension.load() is None:
         return "the native module is not in use"
     if torch.version.hip is not None:
@@ -126,20 +127,20 @@ def native_cuda_problem() -> str:
 
 
 def cuda_name() -> str | None:
-    """The name of the current CUDA device; None without one."""
+    """Returns the name of the current CUDA device; None without one."""
     return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
 
 
 def consumer_stream(device: torch.device) -> int:
-    """The handle of the stream on which the calling thread computes. 0 is the legacy default stream and,
-    on the CPU, the calling thread itself."""
+    """Returns the handle of the stream on which the calling thread computes. 0 is the legacy default
+    stream and, on the CPU, the calling thread itself."""
     if device.type != "cuda":
         return 0
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
 def is_capturing(device: torch.device) -> bool:
-    """Whether the current stream is being captured into a CUDA graph."""
+    """Returns whether the current stream is being captured into a CUDA graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
@@ -188,7 +189,7 @@ class StreamSide:
             self._side = self._module.Stream(device=device)
 
     def consumer(self) -> Any:
-        """The training loop's current stream; compare with ``==``."""
+        """Returns the training loop's current stream; compare with ``==``."""
         return None if self._side is None else self._module.current_stream(self.device)
 
     def begin(self) -> contextlib.AbstractContextManager[Any]:
@@ -211,7 +212,7 @@ class StreamSide:
         return self._side is not None and hasattr(self._module, "Event")
 
     def mark(self) -> Any:
-        """An event after everything on the side stream, with ``query`` and ``synchronize``."""
+        """Records an event after everything on the side stream, with ``query`` and ``synchronize``."""
         event = self._module.Event()
         event.record(self._side)
         return event
@@ -246,7 +247,7 @@ class _NvtxRange:
 
 
 def is_profiling() -> bool:
-    """Whether torch's profiler (emit_nvtx too) is on."""
+    """Returns whether torch's profiler (emit_nvtx too) is on."""
     return getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
 
 
@@ -263,7 +264,8 @@ def open_range(name: str) -> Any | None:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """The free bytes on ``device``; None if its memory is the machine's, or the number is unknown."""
+    """Returns the free bytes on ``device``; None if its memory is the machine's, or the number is
+    unknown."""
     if device.type != "cuda":
         return None
     return int(torch.cuda.mem_get_info(device)[0])
@@ -292,7 +294,7 @@ def synchronize(device: torch.device | None) -> bool:
 
 
 def of(generator: torch.Generator | None) -> torch.device:
-    """The device on which ``generator`` draws. It refuses any other."""
+    """Returns the device on which ``generator`` draws. It refuses any other."""
     return torch.device("cpu") if generator is None else generator.device
 
 
@@ -327,7 +329,7 @@ class UsersOwn:
 
 
 def drawn(sampler: Any, keys: Iterator[Any]) -> Iterator[Any]:
-    """``keys`` of an iterator over torch's ``sampler``, or over batches of it, drawn on the right
+    """Gives ``keys`` of an iterator over torch's ``sampler``, or over batches of it, drawn on the right
     device."""
     if type(sampler) is not RandomSampler or default_device().type == "cpu":
         return keys

@@ -1,4 +1,4 @@
-"""The native module ``fastloader._native``: how it is loaded, and why it cannot be.
+"""The native module ``fastloader._native``: loads it, or says why it cannot be loaded.
 
 This imports the standard library only, because it runs at ``import fastloader``.
 """
@@ -36,8 +36,8 @@ _tried = False
 
 
 def load() -> ModuleType | None:
-    """The native module, or None if it is switched off (``FASTLOADER_NATIVE=0``), was left out at
-    install time, or cannot be loaded (`problem` says why)."""
+    """Returns the native module, or None if it is switched off (``FASTLOADER_NATIVE=0``), was left out
+    at install time, or cannot be loaded (`problem` says why)."""
     global _loaded, _error, _tried
     if switched_off():
         return None
@@ -52,13 +52,13 @@ def load() -> ModuleType | None:
 
 
 def lacks_libjpeg() -> bool:
-    """Whether the native module is loaded and was built without libjpeg-turbo."""
+    """Returns whether the native module is loaded and was built without libjpeg-turbo."""
     return load() is not None and not native.__libjpeg__
 
 
 def switched_off() -> bool:
-    """Whether ``FASTLOADER_NATIVE=0`` asks for pure Python. The variable is read at every call, so that
-    a test or a notebook can switch."""
+    """Returns whether ``FASTLOADER_NATIVE=0`` asks for pure Python. The variable is read at every call,
+    so that a test or a notebook can switch."""
     value = os.environ.get("FASTLOADER_NATIVE", "1")
     if value not in ("0", "1", ""):
         raise ValueError(f"FASTLOADER_NATIVE={value!r}: use 0 (pure Python) or 1 (native)")
@@ -66,13 +66,13 @@ def switched_off() -> bool:
 
 
 def left_out() -> bool:
-    """Whether this is a wheel that was built without the native module on purpose."""
+    """Returns whether this is a wheel that was built without the native module on purpose."""
     return (_PACKAGE / "_pure_wheel").exists()
 
 
 def problem() -> str:
-    """Why the native module is missing although it was wanted, with numbered likely causes. Empty if it
-    is loaded, switched off, or left out on purpose."""
+    """Explains why the native module is missing although it was wanted, with numbered likely causes.
+    Empty if it is loaded, switched off, or left out on purpose."""
     if load() is not None or switched_off() or left_out() or _error is None:
         return ""
     causes = _likely_causes()
@@ -124,8 +124,8 @@ def _likely_causes() -> list[str]:
     return causes
 
 
-def _found() -> str:
-    """Which native module was loaded, or why there is none, in a line."""
+def _describe_module() -> str:
+    """Says in one line which native module was loaded, or why there is none."""
     module = load()
     if module is not None:
         return f"native module {module.__file__}"
@@ -142,7 +142,7 @@ def load_or_warn() -> None:
     load()
     text = problem()
     if shown and not messages.is_worker():
-        messages.say(_found())
+        messages.say(_describe_module())
     if text:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     elif _loaded is not None:

@@ -1,4 +1,4 @@
-"""Whether classes and functions still do what their own source files say.
+"""Checks whether classes and functions still do what their own source files say.
 
 What native code stands in for is known by the objects themselves, as `sys.modules` has them: nothing is
 imported to recognise them. A method is its class's own if its code comes from the file of the class's
@@ -61,8 +61,8 @@ _ALIASES = {
 
 
 class Rows(Generic[Row]):
-    """A table by classes. Those of other libraries, which may never be imported, are written as (module,
-    name)."""
+    """A table that is looked up by class. Its keys are (module, name), because other libraries, whose
+    classes it has, may never be imported."""
 
     def __init__(self, rows: Mapping[Any, Row]) -> None:
         self.rows: dict[tuple[str, str], Row] = {
@@ -71,34 +71,34 @@ class Rows(Generic[Row]):
         }
 
     def known(self, kind: type) -> type | None:
-        """The class in the table that ``kind`` is, or derives from."""
+        """Returns the class in the table that ``kind`` is, or derives from."""
         for each in kind.__mro__:
             if self.get(each) is not None:
                 return each
         return None
 
     def get(self, kind: type) -> Row | None:
-        """The row of this very class."""
+        """Returns the row of this very class."""
         home = kind.__module__, kind.__qualname__
         row = self.rows.get(home)
         return row if row is not None and kind is found(*home) else None
 
 
 def found(module: str, name: str) -> Any | None:
-    """The object of this name; None if there is none, or its module was not imported."""
+    """Returns the object of this name; None if there is none, or its module was not imported."""
     home = sys.modules.get(module)  # None, too, of one that may not be imported
     return None if home is None else vars(home).get(name)
 
 
 def is_a(value: Any, *homes: tuple[str, str]) -> bool:
-    """Whether a value is of one of the classes (module, name), and of no subclass."""
+    """Returns whether a value is of one of the classes (module, name), and of no subclass."""
     return any(type(value) is found(*home) for home in homes)
 
 
 def change(kind: type, known: type, reads: Iterable[str] = ()) -> str:
-    """What objects of ``kind`` do otherwise than the source of ``known`` says, a class that it is or
-    derives from; empty if that is nothing. ``reads``: attributes that matter, beside those that the
-    methods of ``known`` look at."""
+    """Describes what objects of ``kind`` do otherwise than the source of ``known`` says, a class that
+    ``kind`` is or derives from; empty if that is nothing. ``reads``: attributes that matter, besides
+    those that the methods of ``known`` look at."""
     reach = _reach(known)
     changed = reach.change()
     if kind is known:
@@ -113,8 +113,8 @@ def change(kind: type, known: type, reads: Iterable[str] = ()) -> str:
 
 
 def own_part(value: Any, known: type, reads: Iterable[str] = ()) -> str:
-    """What a dataset does otherwise than the source of ``known`` says, by its class or by itself; empty
-    if that is nothing. ``reads``: as for `change`."""
+    """Describes what a dataset does otherwise than the source of ``known`` says, by its class or by
+    itself; empty if that is nothing. ``reads``: as for `change`."""
     if changed := change(type(value), known, reads):
         return changed
     names = _reach(known).names
@@ -128,8 +128,8 @@ def own_part(value: Any, known: type, reads: Iterable[str] = ()) -> str:
 
 
 def function_change(function: Any, module: str, name: str) -> str | None:
-    """What a function does otherwise than its source says; empty if that is nothing. None if it is not
-    the one of this ``name`` in the source of ``module``."""
+    """Describes what a function does otherwise than its source says; empty if that is nothing. None if
+    it is not the one of this ``name`` in the source of ``module``."""
     home = sys.modules.get(module)
     if home is None or type(function) is not FunctionType:
         return None
@@ -137,11 +137,11 @@ def function_change(function: Any, module: str, name: str) -> str | None:
 
 
 def methods_change(module: str, kind: str, *names: str) -> str:
-    """What methods of the class of this name do otherwise than the source of the module says, whether
-    they are its own or those of a class that it derives from; empty if that is nothing."""
+    """Describes what methods of the class of this name do otherwise than the source of the module says,
+    whether they are its own or those of a class that it derives from; empty if that is nothing."""
     known = found(module, kind)
     if (getattr(known, "__module__", ""), getattr(known, "__qualname__", "")) != (module, kind):
-        return f"{module}.{kind} was replaced by {said(known)}"
+        return f"{module}.{kind} was replaced by {true_name(known)}"
     changes = (
         _replaced(owner, name, value)
         for name in names
@@ -151,14 +151,14 @@ def methods_change(module: str, kind: str, *names: str) -> str:
 
 
 def modules_change(*names: str) -> str:
-    """What the functions and classes of these modules do otherwise than their sources say, as far as
-    they were imported; empty if that is nothing."""
+    """Describes what the functions and classes of these modules do otherwise than their sources say, as
+    far as they were imported; empty if that is nothing."""
     changes = (_reach(sys.modules[name]).change() for name in names if name in sys.modules)
     return next(filter(None, changes), "")
 
 
-def said(value: Any) -> str:
-    """What a function is called, whatever it says of itself."""
+def true_name(value: Any) -> str:
+    """Returns a function's true name, whatever its ``__name__`` claims."""
     if isinstance(value, type | ModuleType):
         return repr(value)
     if type(value) is not FunctionType:
@@ -169,8 +169,8 @@ def said(value: Any) -> str:
 
 
 class _Watch:
-    """Remembers what was found where it was looked at. Its lists are walked and compared without a line
-    of Python for each element, which is compared by identity first."""
+    """Remembers what was found where it was looked at. It compares lists without a line of Python for
+    each element; elements are compared by identity first."""
 
     def __init__(self) -> None:
         self._known: set[tuple[int, Any]] = set()
@@ -181,13 +181,13 @@ class _Watch:
         self._insides: tuple[list[Any], ...] = [], [], []  # of these
 
     def attribute(self, space: Any, name: Any) -> None:
-        """Of a class, a module or a dict."""
+        """Remembers an attribute of a class, a module or a dict, or that it is not there."""
         if (id(space), name) not in self._known:
             self._known.add((id(space), name))
-            its = space if isinstance(space, dict) else vars(space)
-            found = (its, name, its[name]) if name in its else (its, name)
+            members = space if isinstance(space, dict) else vars(space)
+            found = (members, name, members[name]) if name in members else (members, name)
             for kept, each in zip(
-                self._there if name in its else self._not_there, found, strict=True
+                self._there if name in members else self._not_there, found, strict=True
             ):
                 kept.append(each)
 
@@ -199,7 +199,7 @@ class _Watch:
                 kept += inside
 
     def same(self) -> bool:
-        """Whether all of it is still there, and classes have nothing more."""
+        """Returns whether all that is remembered is still there, and classes have nothing more."""
         spaces, names, values = self._there
         try:
             return (
@@ -221,8 +221,9 @@ def _insides(functions: Iterable[FunctionType]) -> tuple[list[Any], ...]:
 
 
 class _Reach:
-    """What the methods of a class, a function, or those of a module come to call. Attributes: ``names``,
-    of the attributes of the object that the methods look at; ``stale``, whether to follow them again."""
+    """All that the methods of a class, a function, or those of a module come to call. Attributes:
+    ``names``, of the attributes of the object that the methods look at; ``stale``, whether to follow
+    them again."""
 
     names: frozenset[str]
 
@@ -284,7 +285,7 @@ class _Reach:
                         _all.function(kernel)
                         todo += _called(kernel, None)
                     else:
-                        what = f"the kernel of {said(function)} was replaced by {said(kernel)}"
+                        what = f"the kernel of {true_name(function)} was replaced by {true_name(kernel)}"
                         change = change or what
         if not change:
             _followed.update(place for place in seen if place[2] is not root)
@@ -307,7 +308,8 @@ _looking = ProcessLock()  # guards the above, but for _of_thread
 
 @contextlib.contextmanager
 def one_look() -> Iterator[None]:
-    """While it is entered, this thread looks at nothing twice, and does not see what is replaced."""
+    """Makes this thread look at everything only once while it is entered: it then does not see what is
+    replaced."""
     looks = getattr(_of_thread, "looks", 0)
     if not looks:
         with _looking.lock:
@@ -320,14 +322,14 @@ def one_look() -> Iterator[None]:
 
 
 def generation() -> object:
-    """Another object than before, once anything was replaced that was looked at."""
+    """Returns another object than before, once anything was replaced that was looked at."""
     with _looking.lock:
         _look()
         return _all
 
 
 def _look() -> None:
-    """Has everything followed again, if something was replaced."""
+    """Marks everything to be followed again, if something was replaced."""
     global _all
     if _all.same():
         return
@@ -347,14 +349,14 @@ def _reach(root: Any) -> _Reach:
 
 
 def _in_module(module: ModuleType) -> list[_Place]:
-    """A module's own functions, and the methods of its own classes."""
+    """Lists a module's own functions, and the methods of its own classes."""
     places: list[_Place] = []
     for name, value in vars(module).items():
         if type(value) is FunctionType:
             places.append((module, name, None))
         elif isinstance(value, type) and value.__module__ == module.__name__:
-            its = vars(value).items()
-            methods = [inner for inner, each in its if type(_function_of(each)) is FunctionType]
+            items = vars(value).items()
+            methods = [inner for inner, each in items if type(_function_of(each)) is FunctionType]
             places += [(value, inner, value) for inner in methods]
     return places
 
@@ -363,13 +365,13 @@ def _with_other_defaults(function: FunctionType) -> str:
     defaults = function.__defaults__, function.__kwdefaults__
     if _first.setdefault(function, defaults) == defaults:
         return ""
-    return f"{said(function)} was given other defaults"
+    return f"{true_name(function)} was given other defaults"
 
 
 @functools.cache
 def _called(function: FunctionType, self_class: type | None) -> list[_Place]:
-    """What a function may call: whatever has one of the names in its code, in its class, in the modules
-    and classes that it names, and in Pillow."""
+    """Lists what a function may call: whatever has one of the names in its code, in its class, in the
+    modules and classes that it names, and in Pillow."""
     names = _names_in(function.__code__)
     places: list[_Place] = []
     spaces: list[Any] = [] if self_class is None else [self_class]
@@ -408,8 +410,8 @@ def _runs(value: Any) -> bool:
 
 
 def _kernels_of(function: FunctionType) -> list[tuple[Any, Any]]:
-    """Where torchvision.transforms.v2 has what a function does to pictures and to tensors, or would have
-    it: a kernel of a class stands before that of a class which it derives from."""
+    """Lists where torchvision.transforms.v2 has what a function does to pictures and to tensors, or
+    would have it: a kernel of a class stands before that of a class which it derives from."""
     registry = found("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
     kernels = None if registry is None else registry.get(function)
     if kernels is None:
@@ -420,7 +422,8 @@ def _kernels_of(function: FunctionType) -> list[tuple[Any, Any]]:
 
 
 def _with_wrapped(kernel: Any) -> list[Any]:
-    """A kernel, and those that torchvision has wrapped into it, to give back the class of a picture."""
+    """Lists a kernel, and those that torchvision has wrapped into it, to give back the class of a
+    picture."""
     kernels = [kernel]
     for each in kernels:  # which grows
         cells = getattr(each, "__closure__", None) or ()
@@ -435,8 +438,8 @@ def _names_in(code: CodeType) -> frozenset[str]:
 
 
 def _looked_up(holder: Any, name: str) -> tuple[Any, Any]:
-    """Whose attribute that is, and what, without the descriptor's work; (None, None) for what only
-    `object` has."""
+    """Looks up which class or object has the attribute, and its value, without the descriptor's work;
+    (None, None) for what only `object` has."""
     if not isinstance(holder, type):
         return holder, vars(holder).get(name)
     for each in holder.__mro__[:-1]:
@@ -446,7 +449,7 @@ def _looked_up(holder: Any, name: str) -> tuple[Any, Any]:
 
 
 def _function_of(value: Any) -> Any:
-    """The function that a descriptor calls."""
+    """Returns the function that a descriptor calls."""
     if type(value) is FunctionType:  # most are
         return vars(value)["__wrapped__"] if value.__code__ is _CONTEXT_MANAGER else value
     if isinstance(value, property):
@@ -505,7 +508,7 @@ def _replaced(holder: Any, name: str, value: Any) -> str:
     if same:
         return ""
     place = holder.__qualname__ if isinstance(holder, type) else holder.__name__
-    return f"{place}.{name} was replaced by {said(function)}"
+    return f"{place}.{name} was replaced by {true_name(function)}"
 
 
 def _has_method(kind: type, name: str, function: FunctionType) -> bool:
@@ -539,7 +542,8 @@ def _has_function(module: ModuleType, name: str, function: FunctionType) -> bool
 
 
 def _is_known_object(value: type | ModuleType) -> bool:
-    """Whether it is a class or a module of a library; of one that is followed, under its own name."""
+    """Returns whether it is a class or a module of a library; of one that is followed, under its own
+    name."""
     home = value.__name__ if isinstance(value, ModuleType) else value.__module__
     if not _is_followed(home):
         return _package(home) in _LIBRARIES or _package(home) in sys.stdlib_module_names
@@ -549,7 +553,8 @@ def _is_known_object(value: type | ModuleType) -> bool:
 
 
 def is_librarys(function: Any) -> bool:
-    """Whether it is a function or class of a library that torchvision may use, as its source has it."""
+    """Returns whether it is a function or class of a library that torchvision may use, as its source has
+    it."""
     if isinstance(function, type):
         return _is_known_object(function)
     if type(function) is not FunctionType:
@@ -562,7 +567,7 @@ def is_librarys(function: Any) -> bool:
 
 
 def _is_of(function: FunctionType, module: ModuleType | None, qualname: str) -> bool:
-    """Whether it is the function of this name in the source of the module."""
+    """Returns whether it is the function of this name in the source of the module."""
     file = function.__code__.co_filename
     return (
         module is not None

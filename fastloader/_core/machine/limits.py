@@ -59,7 +59,8 @@ def launchers_processors(variable: str) -> int | None:
 
 
 def available_threads() -> int:
-    """How many threads can work at once: affinity or quota, the smaller, rounded down, at least 1."""
+    """Returns how many threads can work at once: affinity or quota, the smaller, rounded down, at least
+    1."""
     return threads_within(cpu_quota())
 
 
@@ -71,15 +72,15 @@ def threads_within(quota: float | None) -> int:
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things in words: ``counted(1, "decode thread")`` is "1 decode thread"."""
+    """Writes a number of things in words: ``counted(1, "decode thread")`` is "1 decode thread"."""
     plural = f"{what}es" if what.endswith("s") else f"{what}s"
     return f"{count} {what if count == 1 else plural}"
 
 
 def out_of_files() -> str:
-    """What to add to the words on an error: the limit and what to do, if this process has come to its
-    limit of open files, and nothing otherwise. The error itself need not tell: of a descriptor that
-    comes over a socket nothing is left but "received 0 items of ancdata"."""
+    """Returns what to add to an error's message if this process has come to its limit of open files: the
+    limit and what to do; otherwise nothing. The error itself need not tell: of a descriptor that comes
+    over a socket nothing is left but "received 0 items of ancdata"."""
     with contextlib.ExitStack() as probes:
         try:
             for _ in range(_NEAR_LIMIT):
@@ -99,7 +100,8 @@ def out_of_files() -> str:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """How many CPUs' worth of time this process may use; None without a quota that can be read."""
+    """Returns how many CPUs' worth of time this process may use; None without a quota that can be
+    read."""
     quotas = []
     for folder in _folders(root, "cpu"):
         quota_and_period = _numbers(folder / "cpu.max")
@@ -113,13 +115,14 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """The bytes that this process and its children may use; None without a limit that can be read."""
+    """Returns how many bytes this process and its children may use; None without a limit that can be
+    read."""
     return min((limit for _, limit in _memory_limits(root)), default=None)
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """The bytes that can be had without swapping, from the machine and from every group that has a
-    limit. 1 GiB if nothing can be read."""
+    """Returns how many bytes can be had without swapping, from the machine and from every group that has
+    a limit. 1 GiB if nothing can be read."""
     rooms = [max(0, limit - _held(folder)) for folder, limit in _memory_limits(root)]
     try:
         for line in (root / "proc/meminfo").read_text().splitlines():
@@ -139,7 +142,8 @@ def _memory_limits(root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _held(folder: Path) -> int:
-    """The bytes that a group uses, except files in the page cache, which go if others need the room."""
+    """Counts the bytes that a group uses, except files in the page cache, which go if others need the
+    room."""
     used = _numbers(folder / "memory.current") + _numbers(folder / "memory.usage_in_bytes")
     try:
         lines = (folder / "memory.stat").read_text().splitlines()
@@ -155,9 +159,9 @@ def _held(folder: Path) -> int:
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """The folders where limits of ``controller`` may be written, from this process's group up to the
-    root. Every limit among them binds. In a container the path that /proc names may be invisible, and
-    then the mount point itself is the container's own group."""
+    """Gives the folders where limits of ``controller`` may be written, from this process's group up to
+    the root. Every limit among them binds. In a container the path that /proc names may be invisible,
+    and then the mount point itself is the container's own group."""
     mounts = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -177,7 +181,7 @@ def _folders(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _numbers(file: Path) -> list[int]:
-    """The numbers in a limit's file; none for a file that is absent, unreadable or says "max"."""
+    """Reads the numbers in a limit's file; none for a file that is absent, unreadable or says "max"."""
     try:
         return [int(word) for word in file.read_text().split()]
     except (OSError, ValueError):
@@ -206,7 +210,7 @@ def note_ranks_here(here: int, sharing: int) -> None:
 
 
 def ranks_here() -> int:
-    """How many ranks share this machine with this one, itself included."""
+    """Returns how many ranks share this machine with this one, itself included."""
     if _ranks_here is not None:
         return _ranks_here
     try:
@@ -216,8 +220,8 @@ def ranks_here() -> int:
 
 
 def ranks_sharing() -> int:
-    """How many ranks share the processors that this one may use, itself included. A launcher, or the
-    rank itself, may have bound it to a part of those that all ranks were started on."""
+    """Returns how many ranks share the processors that this one may use, itself included. A launcher, or
+    the rank itself, may have bound it to a part of those that all ranks were started on."""
     ranks, own = ranks_here(), usable_processors()
     if _ranks_here is not None:
         return ranks if _ranks_sharing is None else _ranks_sharing
@@ -228,8 +232,8 @@ def ranks_sharing() -> int:
 
 
 def most_ranks_here(world: int) -> int:
-    """How many of ``world`` ranks share this machine, this one included, or all of them if neither an
-    agreement nor the launcher says how many."""
+    """Returns how many of ``world`` ranks share this machine, this one included, or all of them if
+    neither an agreement nor the launcher says how many."""
     if _ranks_here is not None or _LAUNCHERS in os.environ:
         return ranks_here()
     # srun's tasks are the ranks, unless each of them starts ranks of its own.
@@ -243,7 +247,7 @@ def most_ranks_here(world: int) -> int:
 
 
 def own_threads() -> int:
-    """How many threads are this rank's part of the processors."""
+    """Returns how many threads are this rank's part of the processors."""
     quota = cpu_quota()
     threads, ranks = threads_within(quota), float(ranks_sharing())
     if quota is not None:  # which holds for all ranks of the machine together, bound or not
@@ -252,7 +256,7 @@ def own_threads() -> int:
 
 
 def memory_budget() -> int:
-    """The bytes for the batches of one loader that are ready or being made."""
+    """Returns how many bytes the batches of one loader that are ready or being made may take."""
     return available_memory() // _MEMORY_SHARE // ranks_here()
 
 

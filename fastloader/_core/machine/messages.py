@@ -1,4 +1,4 @@
-"""What a user is told while code of ours runs: who is asked for it, the log, and how far it is."""
+"""Messages to the user while fastloader's code runs: finds the user's line, logs, and shows progress."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ import fastloader
 LEVELS = ("info", "debug")
 
 
-def wanted() -> str:
-    """The level that ``FASTLOADER_LOG`` names; empty if nothing is to be shown.
+def log_level() -> str:
+    """Reads the level that ``FASTLOADER_LOG`` names; empty if nothing is to be shown.
 
     Raises:
         ValueError: for any other value.
@@ -38,9 +38,9 @@ def wanted() -> str:
 
 
 def attach() -> bool:
-    """Has the logger "fastloader" write to stderr, if ``FASTLOADER_LOG`` says so, and returns whether
+    """Makes the logger "fastloader" write to stderr, if ``FASTLOADER_LOG`` says so, and returns whether
     it does. Called once, at ``import fastloader``."""
-    level = wanted()
+    level = log_level()
     if not level:
         return False
     handler = logging.StreamHandler(sys.stderr)
@@ -53,12 +53,13 @@ def attach() -> bool:
 
 
 def say(text: str) -> None:
-    """Logs for information."""
+    """Logs ``text`` at the level of information."""
     logging.getLogger("fastloader").info("fastloader: %s", text)
 
 
 def is_worker() -> bool:
-    """Whether this process was begun by multiprocessing, whose parent has said the same already."""
+    """Returns whether this process was begun by multiprocessing, whose parent has said the same
+    already."""
     # The name is set before a spawned process imports anything, unlike `parent_process`.
     return multiprocessing.current_process().name != "MainProcess"
 
@@ -92,7 +93,8 @@ def progress(
 
 
 class Progress:
-    """``step(count)`` says that so many more are done, from any thread."""
+    """A line on the terminal that says how far something is. ``step(count)`` counts so many more as
+    done, from any thread."""
 
     def __init__(self, what: str, total: int | None, unit: str, after: float, begun: int) -> None:
         self._what = what
@@ -105,7 +107,8 @@ class Progress:
         self._lock = threading.Lock()
 
     def step(self, count: int = 1, anew: bool = True) -> None:
-        """``anew``: False for what was there already, which says nothing of the rate."""
+        """Counts so many more as done. ``anew``: False for what was there already, which says nothing of
+        the rate."""
         with self._lock:
             self._done += count
             self._before += 0 if anew else count
@@ -116,7 +119,7 @@ class Progress:
                 _write(f"\r{self.line(now - self._started)}\033[K")
 
     def above(self, text: str) -> None:
-        """Prints a line to stdout, above the one that shows how far it is."""
+        """Prints a line to stdout, above the line of the progress."""
         with self._lock:
             self._wipe()
             print(text, flush=self._next != float("inf"))
@@ -132,7 +135,7 @@ class Progress:
             _write("\r\033[K")
 
     def line(self, seconds: float) -> str:
-        """The text after so many seconds."""
+        """Writes the progress after so many seconds as a line."""
         rate = (self._done - self._before) / max(seconds, 1e-9)
         left = ""
         if self._total is not None and rate > 0:
@@ -180,7 +183,7 @@ def _amount(count: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As people say it: "75 s", "3 min 05 s", "2 h 10 min"."""
+    """Writes seconds as people say them: "75 s", "3 min 05 s", "2 h 10 min"."""
     whole = max(0, round(seconds))
     if whole < 100:
         return f"{whole} s"
@@ -206,8 +209,8 @@ def callers() -> Iterator[FrameType]:
 
 
 def users_level() -> int:
-    """The ``stacklevel`` with which the function that calls this warns at the line of the user's code,
-    even through code of ours, and of torch's compiler, which `eager` puts between."""
+    """Returns the ``stacklevel`` with which the function that calls this warns at the line of the user's
+    code, even through code of ours, and of torch's compiler, which `eager` puts between."""
     level = 0
     for frame in callers():
         compiler = frame.f_globals.get("__name__") == "torch._dynamo.eval_frame"

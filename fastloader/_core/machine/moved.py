@@ -107,7 +107,7 @@ _OLD = {
 
 
 class _Finder:
-    """Python asks it last, for modules that are nowhere else."""
+    """Finds modules by their old names. Python asks it last, for modules that are nowhere else."""
 
     @staticmethod
     def find_spec(
@@ -123,7 +123,7 @@ class _Finder:
 
 
 class _Alias(importlib.abc.Loader):
-    """Loads a module by its old name: it is the one of the new name, and stays as it is."""
+    """Loads a module by its old name: the result is the module of the new name, unchanged."""
 
     def __init__(self, home: str) -> None:
         self._home = home

@@ -1,4 +1,4 @@
-"""This process: its own locks, what ends with it, and what belongs to it."""
+"""This process: the locks that it keeps for itself, what ends with it, and what belongs to it."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def _call(end: Callable[[], None]) -> None:
 
 
 def _call_the_rest() -> None:
-    """Calls what was given during the exit, when the interpreter takes no more functions, and what was
-    given to be last."""
+    """Calls the functions that were given during the exit, when the interpreter takes no more of them,
+    and those that were given to be last."""
     given = list(_due)
     last = [end for end in given if end not in _registered]
     with contextlib.ExitStack() as calls:  # from back to front, also behind a call that raises
@@ -83,8 +83,9 @@ _exiting = False
 
 
 def exiting() -> bool:
-    """Whether the interpreter ends, and is about to wait for its threads. It waits for those of pools
-    before it calls what `at_exit` was given. So they should ask this before they begin anything more."""
+    """Returns whether the interpreter ends, and is about to wait for its threads. It waits for those of
+    pools before it calls what `at_exit` was given. So pools should ask this before they begin anything
+    more."""
     return _exiting
 
 
@@ -102,7 +103,7 @@ except RuntimeError:  # this module is imported while the interpreter ends
 
 
 class HomeProcess:
-    """The process in which something was made. A forked child does not have its parent's threads, and
+    """The process in which an object was made. A forked child does not have its parent's threads, and
     leaves alone what those own."""
 
     def __init__(self) -> None:
@@ -125,8 +126,9 @@ class HomeProcess:
 
 
 class Stop:
-    """Is set when worker threads are to end, and wakes what they wait for. torch sets it as it sets an
-    event of multiprocessing. So may the handler of a signal that has interrupted `set`."""
+    """A flag that is set when worker threads are to end, and that wakes what they wait for. torch sets
+    it as it sets an event of multiprocessing. So may the handler of a signal that has interrupted
+    `set`."""
 
     def __init__(self) -> None:
         # Guards what is to be woken. Reentrant, unlike that of a threading.Event, for such a handler.
@@ -147,7 +149,7 @@ class Stop:
             wake()
 
     def wait(self, seconds: float) -> bool:
-        """Waits until this is set, or for so long. Returns whether it is set."""
+        """Waits until the flag is set, or for ``seconds``. Returns whether it is set."""
         with self._changed:
             return self._changed.wait_for(self.is_set, seconds)
 
@@ -173,7 +175,7 @@ def become(stop: Stop) -> None:
 
 
 def stop_of_thread() -> Stop | None:
-    """That of this thread; None if it is no worker thread."""
+    """Returns the `Stop` of this thread; None if it is no worker thread."""
     found: Stop | None = getattr(_of_thread, "stop", None)
     return found
 

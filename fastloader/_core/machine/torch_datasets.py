@@ -1,4 +1,5 @@
-"""torch's datasets that are made of others, and what derives from them without a change."""
+"""torch's datasets that are made of other datasets, and the classes that derive from them without a
+change."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ _KINDS = Rows[type]({each: each for each in (ConcatDataset, StackDataset, Subset
 
 
 def kind_of(dataset: Any) -> type | None:
-    """Which of torch's Subset, ConcatDataset, StackDataset and TensorDataset the dataset is: by its
-    class, or by one that derives from it and has nothing of its own that matters. None for any other
+    """Returns which of torch's Subset, ConcatDataset, StackDataset and TensorDataset the dataset is: by
+    its class, or by one that derives from it and has nothing of its own that matters. None for any other
     dataset."""
     kind = _KINDS.known(type(dataset))
     if kind is None or kind is type(dataset) or not identity.change(type(dataset), kind):

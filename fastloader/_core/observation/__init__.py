@@ -1,1 +1,1 @@
-"""What is counted, and what follows from the counts."""
+"""Counts what a loader does, and draws conclusions from the counts."""

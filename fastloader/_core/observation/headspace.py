@@ -15,7 +15,7 @@ from fastloader._core.machine import devices
 
 @dataclasses.dataclass
 class Measured:
-    """What was measured of the loop alone. The loader keeps it: a `Headspace` holds the loader."""
+    """The measurement of the loop alone. The loader keeps it, because a `Headspace` holds the loader."""
 
     steps: int = 0
     seconds: float = 0.0

@@ -25,8 +25,8 @@ LITTLE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What bounds a loop. ``bound`` is "storage", "decode", "copy", "Python", "remote workers",
-    "network", "GPU", "training step" or "unknown"."""
+    """The judgement of what bounds a loop. ``bound`` is "storage", "decode", "copy", "Python", "remote
+    workers", "network", "GPU", "training step" or "unknown"."""
 
     bound: str
     text: str
@@ -116,7 +116,7 @@ _NOTHING = "next to nothing to win from the loader: make the training step faste
 
 
 def _step(seen: Observation, share: float, waits: str) -> Verdict:
-    """Of a loop that hardly waits, or would be no faster if it did not."""
+    """Judges a loop that hardly waits, or would be no faster if it did not."""
     bound = "GPU" if seen.on_accelerator else "training step"
     win = seen.to_win
     if share >= WAITS and win is not None:
@@ -134,7 +134,7 @@ def _step(seen: Observation, share: float, waits: str) -> Verdict:
 
 
 def win_words(win: float) -> str:
-    """How much faster a loop would be."""
+    """Says how much faster a loop would be."""
     return "more than ten times the speed" if win > 10 else f"{100 * win:.0f} %"
 
 
@@ -191,8 +191,8 @@ def _network(seen: Observation, link: _Resource, waits: str) -> Verdict:
 
 def _python(seen: Observation, makers: _Resource, waits: str) -> Verdict:
     if seen.workers:
-        who = f"{makers.stages[0].where} ({makers.threads})"
-        at_work = f"its {who} are busy {_percent(makers.busy)} of theirs"
+        where = f"{makers.stages[0].where} ({makers.threads})"
+        at_work = f"its {where} are busy {_percent(makers.busy)} of theirs"
     else:
         at_work = f"{_percent(makers.busy)} of it runs the dataset's own code and collate_fn"
     collated = sum(stage.seconds for stage in makers.stages if stage.name == "collate")
@@ -225,7 +225,7 @@ def _pictures(seen: Observation, threads: _Resource, waits: str) -> Verdict:
             "set num_workers=1: without workers a batch is decoded only while the loop waits for it",
         )
     if threads.threads < processors and seen.fixed_workers and not encoded:
-        wanted = _wanted(threads, seen, processors)
+        wanted = _threads_needed(threads, seen, processors)
         idle = processors - threads.threads
         which = "1 processor has" if idle == 1 else f"{idle} processors have"
         return Verdict(
@@ -271,7 +271,7 @@ def _python_advice(seen: Observation, workers: _Resource | None) -> str:
             f"set num_workers={max(1, processors - 1)}: the dataset runs on the loop's own thread"
         )
     if seen.workers < processors and seen.fixed_workers:
-        wanted = processors if workers is None else _wanted(workers, seen, processors)
+        wanted = processors if workers is None else _threads_needed(workers, seen, processors)
         return f"raise num_workers from {seen.workers} to {wanted}"
     if seen.worker_backend == "thread":
         return "try worker_backend='process': Python threads share one interpreter lock"
@@ -299,8 +299,8 @@ def _copy_advice(seen: Observation, resource: _Resource) -> str:
     return "move fewer bytes: smaller pictures, or fewer tensors in a batch"
 
 
-def _wanted(resource: _Resource, seen: Observation, processors: int) -> int:
-    """How many threads would keep up with the training step, at most one for each processor."""
+def _threads_needed(resource: _Resource, seen: Observation, processors: int) -> int:
+    """Returns how many threads would keep up with the training step, at most one for each processor."""
     step = seen.statistics.step_s
     enough = math.ceil(resource.seconds / step) if step > 0 else processors
     return min(processors, max(resource.threads + 1, enough))
@@ -321,8 +321,8 @@ def _percent(share: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What bounded the loop since the loader was made. ``print`` it for a table that ends in the
-    verdict.
+    """The report of what bounded the loop since the loader was made. ``print`` it for a table that ends
+    in the verdict.
 
     ``bound`` is "storage", "decode", "copy", "Python", "remote workers", "network", "GPU", "training
     step" or "unknown". ``verdict`` and ``advice`` say the same in words. Each of the ``stages`` has
@@ -365,7 +365,7 @@ class Report:
     recent: tuple[Step, ...] = dataclasses.field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain numbers, strings and dicts, without ``recent``."""
+        """Returns the report as plain numbers, strings and dicts, without ``recent``."""
         flat = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         del flat["recent"]
         flat["stages"] = {name: stage.as_dict() for name, stage in self.stages.items()}
@@ -433,7 +433,7 @@ class Report:
         )
 
     def _facts(self) -> list[str]:
-        """What else is known, each in a line."""
+        """Lists what else is known, each fact in a line."""
         lines = []
         if self.wait_share is not None:
             lines.append(

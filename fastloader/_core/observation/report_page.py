@@ -17,25 +17,26 @@ _HEIGHT = 100
 
 
 def waits_chart(steps: Sequence[Step], last: int) -> str:
-    """HTML with an SVG in it: a column for each batch, or for several in the mean. ``last``: the number
-    of the last batch, which is more where the loop also waited for what ended in an error."""
+    """Draws the waits as HTML with an SVG in it: a column for each batch, or for several in the mean.
+    ``last``: the number of the last batch, which is more where the loop also waited for what ended in an
+    error."""
     last = max(last, len(steps))
-    each = math.ceil(len(steps) / _COLUMNS)
-    groups = [steps[start : start + each] for start in range(0, len(steps), each)]
+    size = math.ceil(len(steps) / _COLUMNS)
+    groups = [steps[start : start + size] for start in range(0, len(steps), size)]
     columns = [_column(group) for group in groups]
     top = _top([wait + step for wait, step in columns])
     drawn = []
     for number, (group, (wait, step)) in enumerate(zip(groups, columns)):
-        begin = last - len(steps) + number * each + 1
+        begin = last - len(steps) + number * size + 1
         drawn.append(_bar(number, wait, step, top, _named(begin, group, wait, step)))
         for place, one in enumerate(group):
             if one.first:
-                x = number + place / each
+                x = number + place / size
                 drawn.append(
                     f"<g><title>an epoch begins: {_ms(one.wait_s)} until its first batch</title>"
                     f'<line class="e" x1="{x:.2f}" x2="{x:.2f}" y1="0" y2="{_HEIGHT}"/></g>'
                 )
-    mean = "" if each == 1 else f" A column is {each} batches in the mean."
+    mean = "" if size == 1 else f" A column is {size} batches in the mean."
     whole = f"batches {last - len(steps) + 1} to {last}"
     return (
         '<div class="chart"><div class="scale dim">'
@@ -52,7 +53,7 @@ def waits_chart(steps: Sequence[Step], last: int) -> str:
 
 
 def _column(group: Sequence[Step]) -> tuple[float, float]:
-    """Mean seconds of waits, without the first of an epoch, and of steps."""
+    """Returns the mean seconds of waits, without the first of an epoch, and of steps."""
     waits = [one.wait_s for one in group if not one.first]
     steps = [one.step_s for one in group if one.step_s is not None]
     return _mean(waits), _mean(steps)
@@ -63,7 +64,8 @@ def _mean(seconds: Sequence[float]) -> float:
 
 
 def _top(heights: Sequence[float]) -> float:
-    """The seconds of the whole height: a round number that all but a few columns stay under."""
+    """Returns the seconds of the chart's whole height: a round number that all but a few columns stay
+    under."""
     ordered = sorted(heights)
     wanted = 1.05 * ordered[min(len(ordered) - 1, int(0.98 * len(ordered)))]
     if wanted <= 0:
@@ -142,9 +144,9 @@ border-top:1px dashed var(--line)}
 
 @dataclasses.dataclass(frozen=True)
 class ReportPage:
-    """What the page shows, the most important first. ``tiles``: figures with what each is. ``seconds``:
-    how long the loop was at its steps and waits, of which a stage's bar is a share. ``batches``: the
-    number of the last of ``steps``. ``facts``: further lines."""
+    """The content of the page, the most important first. ``tiles``: figures with what each is.
+    ``seconds``: how long the loop was at its steps and waits, of which a stage's bar is a share.
+    ``batches``: the number of the last of ``steps``. ``facts``: further lines."""
 
     verdict: str
     advice: str
@@ -157,7 +159,7 @@ class ReportPage:
     facts: Sequence[str]
 
     def document(self) -> str:
-        """The whole file."""
+        """Writes the whole file."""
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -169,7 +171,7 @@ class ReportPage:
         )
 
     def fragment(self) -> str:
-        """The page's content with its styles, which reach nothing else."""
+        """Writes the page's content with its styles, which affect nothing else."""
         tiles = "".join(
             f'<div class="tile"><b>{escape(figure)}</b>'
             f'<span class="dim">{escape(what)}</span></div>'

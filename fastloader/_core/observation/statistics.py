@@ -34,9 +34,9 @@ ROOM = 1000
 
 
 class Step(NamedTuple):
-    """One batch of the loop. ``wait_s``: the seconds that the loop waited for it. ``step_s``: those from
-    then to the call for the next batch; None for a batch after which none was asked for yet, or ever.
-    ``first``: whether it is the first batch of its epoch."""
+    """One batch of the loop. ``wait_s``: the seconds that the loop waited for it. ``step_s``: the
+    seconds from then to the call for the next batch; None if none was asked for yet, or ever. ``first``:
+    whether it is the first batch of its epoch."""
 
     wait_s: float
     step_s: float | None
@@ -51,7 +51,8 @@ class RecentSteps:
         self.waits: deque[tuple[float, float, bool, bool]] = deque(maxlen=ROOM)
 
     def steps(self) -> tuple[Step, ...]:
-        """The batches of the record, the oldest first. Any thread may ask while the loop goes on."""
+        """Returns the batches of the record, the oldest first. Any thread may ask while the loop goes
+        on."""
         waits = list(self.waits.copy())
         made = []
         for (_, waited, first, ended), (step_s, _, next_first, _) in zip(
@@ -75,7 +76,7 @@ _CLOSED = (
 
 
 def closed_meanwhile() -> Error:
-    """The error of a ``next()`` that was under way. A later call raises StopIteration."""
+    """Makes the error of a ``next()`` that was under way. A later call raises StopIteration."""
     return Error(_CLOSED)
 
 
@@ -121,7 +122,7 @@ class Statistics:
         return Waiting(self, iterator)
 
     def copied(self) -> Statistics:
-        """The counters as they are now. The record of recent steps is shared, and goes on."""
+        """Copies the counters as they are now. The record of recent steps is shared, and goes on."""
         return dataclasses.replace(self, spent=dict(self.spent), _of=None)
 
     def add_time(self, stage: str, seconds: float) -> None:
@@ -265,18 +266,18 @@ class Stage:
 
     @property
     def each_ms(self) -> float:
-        """Milliseconds for one picture or batch."""
+        """Computes the milliseconds for one picture or batch."""
         return 1000 * self.seconds / self.count if self.count else 0.0
 
     @property
     def by(self) -> str:
-        """Who works, in words: "4 decode threads"."""
+        """The workers, in words: "4 decode threads"."""
         if self.threads > 1:
             return f"{self.threads} {self.where}"
         return _ONE.get(self.where, self.where)
 
     def as_dict(self) -> dict[str, Any]:
-        """What ``stats()["stages"]`` has."""
+        """Returns what ``stats()["stages"]`` has."""
         shown = dataclasses.asdict(self)
         del shown["bound"]
         return {**shown, "each_ms": self.each_ms}
@@ -302,7 +303,8 @@ class Figures:
     ring: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def joined(self, other: Figures) -> Figures:
-        """The figures of both, if a batch passes this one first. This one says what both know."""
+        """Joins the figures of both, if a batch passes this one first. Where both know something, this
+        one counts."""
         return Figures(
             stages=(*self.stages, *other.stages),
             threads=other.threads if self.threads is None else self.threads,
@@ -318,7 +320,7 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class AutoChoice:
-    """What "auto" has chosen, and why."""
+    """The choice of an "auto" argument, and the reason."""
 
     chosen: int | None  # None if there is nothing to choose
     why: str
@@ -411,8 +413,8 @@ class Observation:
 
 
 class LoopIterator(Iterator[Any]):
-    """The base of our iterators, of which each makes a batch in its `_next`. This class does what is the
-    same for all: the process to which an iterator belongs, the loop's clock, what `close` means, and the
+    """Base class of our iterators, each of which makes a batch in its `_next`. It does what is the same
+    for all: the process to which an iterator belongs, the loop's clock, what `close` means, and the
     progress that `state_dict` reads.
 
     A subclass that waits in ``next()`` may also have a method ``leave()``. The delivery calls it on any

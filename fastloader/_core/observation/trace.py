@@ -1,4 +1,4 @@
-"""``loader.trace()``: what each thread did, as a timeline for Perfetto or chrome://tracing."""
+"""``loader.trace()``: records what each thread did, as a timeline for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from fastloader._core.observation.statistics import TIMED, Statistics
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """What happened in some seconds of a training loop, without the beginnings and ends of epochs."""
+    """The counts of some seconds of a training loop, without the beginnings and ends of epochs."""
 
     seconds: float
     waited: float  # the seconds that the loop waited for data
@@ -358,16 +358,16 @@ class ThreadTuner:
         )
         self._apply(decoder)
         if chosen != threads:
-            said = counted(self.rule.threads, "decode thread")
-            _log.info("fastloader: %s now: %s", said, self.rule.why)
+            words = counted(self.rule.threads, "decode thread")
+            _log.info("fastloader: %s now: %s", words, self.rule.why)
 
     def _apply(self, decoder: Any) -> None:
         try:
             decoder.set_threads(self.rule.threads)
         except Exception as error:
             # Only logged, because the batch has been taken, and must not be lost for want of a thread.
-            said = counted(self.rule.threads, "decode thread")
-            _log.warning("fastloader: %s: %s", said, error)
+            words = counted(self.rule.threads, "decode thread")
+            _log.warning("fastloader: %s: %s", words, error)
             self.rule.refused(decoder.threads)
 
 

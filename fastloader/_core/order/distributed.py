@@ -1,4 +1,4 @@
-"""Shares the samples of an epoch between ranks, and has the ranks agree on what they share."""
+"""Shares the samples of an epoch between ranks, and lets the ranks agree on what they share."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ShardSampler(DistributedSampler[int]):
             self.total_size = len(dataset)
 
     def extremes(self) -> tuple[int, int]:
-        """The most samples and the fewest that a rank has."""
+        """Returns the most samples and the fewest that a rank has."""
         if self.policy != "exact":
             return self.num_samples, self.num_samples
         count, ranks = len(self.dataset), self.num_replicas  # type: ignore[arg-type]
@@ -94,8 +94,9 @@ def _deals_out(sampler: Any) -> bool:
 
 
 def share(sampler: DistributedSampler[Any], epoch: int, start: int = 0) -> list[int]:
-    """What ``sampler`` gives in an epoch, if all ranks together have already consumed ``start`` samples
-    of its order. The rest is dealt out anew, so that ``start`` may come from another world size."""
+    """Returns what ``sampler`` gives in an epoch, if all ranks together have already consumed ``start``
+    samples of its order. The rest is dealt out anew, so that ``start`` may come from another world
+    size."""
     length = len(sampler.dataset)  # type: ignore[arg-type]
     world = sampler.num_replicas
     rest = max(0, length - start)
@@ -176,8 +177,8 @@ def _shard(
 
 
 class AutoSharding:
-    """``distributed="auto"`` of a loader that was given no sampler. Whether the loader deals out shares
-    is decided when its sampler is first looked at, and does not change after that."""
+    """Shards a loader with ``distributed="auto"`` that was given no sampler. Whether the loader deals
+    out shares is decided when its sampler is first looked at, and does not change after that."""
 
     def __init__(self, shuffle: bool | None) -> None:
         self.shuffle = shuffle
@@ -264,7 +265,7 @@ _rounds: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 def facts_about(
     loader: Loader, shard: ShardSampler, length: int, epoch: int, consumed: int
 ) -> dict[str, Any]:
-    """The facts that have to be the same on all ranks."""
+    """Collects the facts that have to be the same on all ranks."""
     return {
         LENGTH: length,
         "the seed": shard.seed,
@@ -278,15 +279,15 @@ def facts_about(
 
 
 class Agreed(NamedTuple):
-    """What came of an agreement."""
+    """The result of an agreement."""
 
     proposal: int  # rank 0's
     meetings: Meetings | None  # for the epochs to come; None without other ranks
 
 
 class Meeting:
-    """One occasion on which the ranks compare facts. Each posts its own in the process group's store,
-    and rank 0 judges. Where Ctrl-C has ended the wait, `hold` may be called again.
+    """An occasion on which the ranks compare facts. Each posts its own in the process group's store, and
+    rank 0 judges. Where Ctrl-C has ended the wait, `hold` may be called again.
 
     Args:
         key: names it in the store.
@@ -303,11 +304,11 @@ class Meeting:
         self._about = about
         self._advice = advice
         self.once = os.urandom(8).hex()  # of this process, in what it posts
-        self._said = ""  # what it has posted
+        self._posted = ""  # what it has posted
 
     def hold(self, facts: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """Says ``facts`` and what is not compared, waits until all ranks have come, and returns rank 0's
-        verdict.
+        """Posts ``facts`` and what is not compared, waits until all ranks have come, and returns rank
+        0's verdict.
 
         Raises:
             Error: on every rank, if the facts are not the same on all, or if a rank does not come.
@@ -332,10 +333,10 @@ class Meeting:
         if seconds is not None and seconds >= patience:
             seconds = None
         deadline = time.monotonic() + (patience if seconds is None else seconds)
-        said = json.dumps({"facts": facts, "once": self.once, **more})
-        if said != self._said:
-            store.set(f"{self._key}/{rank}", said)
-            self._said = said
+        post = json.dumps({"facts": facts, "once": self.once, **more})
+        if post != self._posted:
+            store.set(f"{self._key}/{rank}", post)
+            self._posted = post
         if rank == 0:
             verdict = self._judge(store, deadline, patience, seconds is None)
         elif seconds is None:
@@ -351,7 +352,7 @@ class Meeting:
         return verdict
 
     def withdraw(self) -> dict[str, Any] | None:
-        """Takes back what was said, before all have come. Returns the verdict if that was too late."""
+        """Takes back what was posted, before all have come. Returns the verdict if that was too late."""
         with _reached():
             return self._withdraw()
 
@@ -422,8 +423,8 @@ class Meeting:
         }
 
     def _verdict(self, store: Any) -> dict[str, Any] | None:
-        """The verdict, if it is about what this process said: torchrun's store outlives the processes
-        that it starts again, so an older verdict may be there."""
+        """Reads the verdict, if it is about what this process posted: torchrun's store outlives the
+        processes that it starts again, so an older verdict may be there."""
         if not store.check([f"{self._key}/verdict"]):
             return None
         verdict: dict[str, Any] = json.loads(store.get(f"{self._key}/verdict"))
@@ -431,9 +432,8 @@ class Meeting:
 
 
 class Meetings:
-    """The meetings of a loader's epochs, of which one comes after the other. One to which not all ranks
-    have come stays the next one: a pass that went on without it, and was dropped, has taken part in
-    none."""
+    """The meetings of a loader's epochs, one after the other. A meeting to which not all ranks have come
+    stays the next one: a pass that went on without it, and was dropped, has taken part in none."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -464,7 +464,7 @@ class Meetings:
         return True
 
     def withdraw(self) -> None:
-        """Takes back what was said for a pass before this one, to which not all have come."""
+        """Takes back what was posted for a pass before this one, to which not all have come."""
         pending, self._turn = self._next, None
         if pending is None:
             return
@@ -501,7 +501,7 @@ class Turn:
 
 
 def first_meeting() -> Meeting | None:
-    """The meeting of a loader's first ``iter()``; None if the group has no store, as MPI's."""
+    """Makes the meeting of a loader's first ``iter()``; None if the group has no store, as MPI's."""
     store = _store()
     if store is None:
         return None
@@ -565,16 +565,16 @@ def _store() -> Any:
 
 
 def _patience(store: Any) -> float:
-    """The seconds that a rank waits for the others: as long as the group's own operations do."""
-    said = os.environ.get(PATIENCE)
-    if said is None:
+    """Returns how many seconds a rank waits for the others: as long as the group's own operations do."""
+    value = os.environ.get(PATIENCE)
+    if value is None:
         return float(store.timeout.total_seconds())
     try:
-        seconds = float(said)
+        seconds = float(value)
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise ValueError(f"{PATIENCE}={said!r}: a number of seconds, above 0")
+        raise ValueError(f"{PATIENCE}={value!r}: a number of seconds, above 0")
     return seconds
 
 
@@ -630,8 +630,8 @@ def _compare(all_ranks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _in_one_place(facts: list[dict[str, Any]]) -> bool:
-    """Whether states that each rank saved for itself are of the same place in the epoch. If an epoch
-    ends unevenly, the same place has several names: a rank without more samples may stand before
+    """Returns whether states that each rank saved for itself are of the same place in the epoch. If an
+    epoch ends unevenly, the same place has several names: a rank without more samples may stand before
     another rank's last batch, after it, or in the next epoch, as it was asked last."""
     places = [(each[EPOCH], each[CONSUMED]) for each in facts]
     if len(set(places)) == 1:
@@ -639,7 +639,7 @@ def _in_one_place(facts: list[dict[str, Any]]) -> bool:
     length, policy, world = facts[0][LENGTH], facts[0][POLICY], len(facts)
 
     def is_over(rank: int, place: tuple[int, int], epoch: int) -> bool:
-        """Whether nothing of ``epoch`` is left for the rank."""
+        """Returns whether nothing of ``epoch`` is left for the rank."""
         rest = length - place[1]
         left = {"pad": rest, "drop": rest - world + 1, "exact": rest - rank}[policy]
         return place == (epoch + 1, 0) or (place[0] == epoch and left <= 0)
@@ -655,7 +655,8 @@ def _in_one_place(facts: list[dict[str, Any]]) -> bool:
 
 
 def _processors() -> str:
-    """A text that is equal for ranks on the same processors. A launcher may give each rank its own."""
+    """Returns a text that is equal for ranks on the same processors. A launcher may give each rank its
+    own."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return f"{socket.gethostname()} {allowed}"
 
@@ -671,7 +672,7 @@ _OFTEN = 3  # that many looks at one epoch, one after the other, are a loop that
 
 
 class Look(NamedTuple):
-    """A pass that may turn out to be one, and what the loader's position was before it."""
+    """A pass that may turn out to be only a look at a batch, and the loader's position before it."""
 
     progress: Progress
     iterator: weakref.ref[Any]  # which the loop holds, or has dropped
@@ -693,7 +694,7 @@ class Looks:
         self._open.append(look)
 
     def clear(self) -> None:
-        """Forgets them, since somebody has said which epoch comes next."""
+        """Forgets them, since the user has said which epoch comes next."""
         self._open.clear()
         self._often = 0
 
@@ -723,7 +724,7 @@ class Looks:
 
 
 def _is_held(look: Look, loader: Loader, superseding: bool) -> bool:
-    """Whether the loop may still ask for the second batch."""
+    """Returns whether the loop may still ask for the second batch."""
     iterator = look.iterator()
     if iterator is None or look.progress.stale or getattr(iterator, "_closed", False):
         return False

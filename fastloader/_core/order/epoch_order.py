@@ -13,7 +13,7 @@ from fastloader._core.order.position import Position, may_repeat
 
 
 class EpochOrder:
-    """The order of one epoch, as the plan sees it that opens the epoch, within `Position.begin`."""
+    """The order of one epoch, for the plan that opens the epoch, within `Position.begin`."""
 
     def __init__(self, position: Position, loader: Loader) -> None:
         self._position = position
@@ -25,23 +25,23 @@ class EpochOrder:
         return self._position
 
     def index_batches(self, draw: Callable[[Any], Iterator[Any]] = iter) -> Iterator[Any]:
-        """The sampler's index batches for the epoch, drawn by ``draw``. The progress notes them, and
-        counts a batch as received for each that the loop's iterator gives. They are drawn in order and
-        on one thread at a time. What the sampler raises takes its batch's place."""
+        """Gives the sampler's index batches for the epoch, drawn by ``draw``. The progress notes them,
+        and counts a batch as received for each that the loop's iterator gives. They are drawn in order
+        and on one thread at a time. What the sampler raises takes its batch's place."""
         return self._position.iterate(draw)
 
     def take_base_seed(self, drawn: int) -> int:
-        """The seed that torch would give its workers: the one just ``drawn``, or the one of the state
-        from which the epoch goes on. For a source that draws as torch's iterators do, to the letter:
-        with persistent workers it draws in the first epoch only, and remembers."""
+        """Returns the seed that torch would give its workers: the one just ``drawn``, or the one of the
+        state from which the epoch goes on. It is for a source that draws exactly as torch's iterators
+        do: with persistent workers it draws in the first epoch only, and remembers."""
         current = self._position.current
         assert current is not None
         current.epoch_seed = current.take_seed(drawn)
         return current.epoch_seed
 
     def epoch_seed(self, drawn: int | None = None) -> int:
-        """The seed of what a source draws in this epoch, such as crops. A source asks for it once in
-        each epoch, behind `index_batches` and before the first index batch, even if it draws nothing
+        """Draws the seed of what a source draws in this epoch, such as crops. A source asks for it once
+        in each epoch, behind `index_batches` and before the first index batch, even if it draws nothing
         itself: torch draws a seed there, from the generator that the order comes from, so without it the
         next epoch's order would be another one. With a ShardSampler all ranks have the same seed, so
         that a picture's crop does not depend on the rank that decodes it. ``drawn``: the seed that
@@ -66,8 +66,8 @@ class EpochOrder:
         return position.run_epoch_seed(run_seed)
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
-        """What is erased and mixed in the epoch. To be asked for before the source begins: the source
-        may draw from the same generator, sooner on one path and later on another."""
+        """Begins the draws of what is erased and mixed in the epoch. A plan calls it before the source
+        begins: the source may draw from the same generator, sooner on one path and later on another."""
         return self._position.begin_draws(augmentation)
 
     def supersede(self) -> None:

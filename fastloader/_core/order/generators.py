@@ -1,5 +1,5 @@
-"""Saves and restores what an order is drawn from: generators, and samplers and datasets that know
-how."""
+"""Saves and restores the state from which an order is drawn: that of generators, samplers and
+datasets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ States = list[torch.Tensor | None]
 
 
 def distinct(*generators: Any) -> list[torch.Generator]:
-    """torch's global generator, then every other generator among the arguments, each once."""
+    """Lists torch's global generator, then every other generator among the arguments, each once."""
     found = [torch.default_generator]
     for generator in generators:
         # None is looked for first: most owners have no generator, and isinstance is slow with torch's
@@ -77,7 +77,7 @@ class GeneratorStates:
         self.at_next = at_next  # set last, because it says that the index was drawn
 
     def to_json(self, texts: Texts) -> dict[str, Any]:
-        """The states as JSON. One generator's state takes about 4 kB."""
+        """Returns the states as JSON. One generator's state takes about 4 kB."""
         at_next, known = self.at_next, self._texts
         if known is None or known[2] is not at_next:
             of_next = None if at_next is None else texts.of_states(at_next)
@@ -97,13 +97,14 @@ def from_json(saved: dict[str, Any]) -> GeneratorStates:
 
 
 def changed(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> States:
-    """The states ``before`` of those generators that were drawn from since; None for the others."""
+    """Returns the states ``before`` of those generators that were drawn from since; None for the
+    others."""
     return [None if torch.equal(one, other) else one for one, other in zip(before, after)]
 
 
 def seed_drawn(sampler: Any, state: torch.Tensor) -> int | None:
-    """The one number that torch's RandomSampler draws from the global generator in ``state``; None for
-    any other sampler."""
+    """Returns the one number that torch's RandomSampler draws from the global generator in ``state``;
+    None for any other sampler."""
     if type(sampler) is not RandomSampler or sampler.generator is not None:
         return None
     generator = torch.Generator()
@@ -169,7 +170,7 @@ def _decode(text: str | None) -> torch.Tensor | None:
 
 
 def splitmix64(seed: int, position: int) -> int:
-    """Another seed for each position, drawn from ``seed``."""
+    """Derives another seed for each position from ``seed``."""
     mask = (1 << 64) - 1
     z = (seed + 0x9E3779B97F4A7C15 * (position + 1)) & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -182,7 +183,7 @@ def splitmix64(seed: int, position: int) -> int:
 
 
 def is_stateful(thing: Any) -> bool:
-    """Whether ``thing`` has ``state_dict()`` and ``load_state_dict(state)``, by which it goes on
+    """Returns whether ``thing`` has ``state_dict()`` and ``load_state_dict(state)``, by which it goes on
     exactly. Methods of these names that need other arguments are something else."""
     save, load = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)
     able = callable(save) and callable(load) and _takes(save) and _takes(load, {})
@@ -200,7 +201,8 @@ _FORGETFUL = (
 
 
 def _forgets(thing: Any) -> bool:
-    """Whether it is an iterable dataset of Hugging Face whose state is not all of its place."""
+    """Returns whether it is an iterable dataset of Hugging Face whose state leaves out a part of its
+    place."""
     home = "datasets.iterable_dataset"
     kind = found(home, "IterableDataset")
     if kind is None or not isinstance(thing, kind):
@@ -228,7 +230,7 @@ def _takes(method: Callable[..., Any], *arguments: Any) -> bool:
 
 
 def state_of(thing: Any, was_read: bool) -> Any:
-    """A copy of the state that ``thing`` has now; None stands for its beginning. Many things make their
+    """Copies the state that ``thing`` has now; None stands for its beginning. Many things make their
     fields when they are first read, and raise AttributeError before that. Such an error means the
     beginning only if it is of a field of ``thing``, or of something stateful of which it consists."""
     try:
@@ -248,15 +250,15 @@ def restore(dataset: Any, state: Any, mid_epoch: bool) -> None:
 
 
 def begin_anew(dataset: Any) -> None:
-    """Has the next ``iter()`` of a dataset that was restored begin at the beginning."""
+    """Makes the next ``iter()`` of a dataset that was restored begin at the beginning."""
     if _keeps_its_beginning(dataset):
         # It passes over a state of another epoch than its own.
         dataset.load_state_dict({"examples_iterable": None, "epoch": None})
 
 
 def _keeps_its_beginning(dataset: Any) -> bool:
-    """Whether every ``iter()`` of a dataset begins at the state that was loaded, and not only the next
-    one: Hugging Face's."""
-    theirs: Any = sys.modules.get("datasets.iterable_dataset")
-    load = getattr(getattr(theirs, "IterableDataset", None), "load_state_dict", None)
+    """Returns whether every ``iter()`` of a dataset begins at the state that was loaded, and not only
+    the next one: Hugging Face's."""
+    module: Any = sys.modules.get("datasets.iterable_dataset")
+    load = getattr(getattr(module, "IterableDataset", None), "load_state_dict", None)
     return load is not None and getattr(type(dataset), "load_state_dict", None) is load

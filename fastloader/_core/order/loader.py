@@ -18,14 +18,14 @@ class AutoWorkers(int):
 
 
 def auto_workers(loader: Loader) -> AutoWorkers | None:
-    """The number that ``num_workers="auto"`` began with; None if the loader has another number. The
-    runtime keeps it, because a subclass's property of the name may give a plain number."""
+    """Returns the number that ``num_workers="auto"`` began with; None if the loader has another number.
+    The runtime keeps it, because a subclass's property of the name may give a plain number."""
     begun: AutoWorkers | None = loader._runtime.auto_workers
     return begun if begun == loader.num_workers else None
 
 
 class Services(Protocol):
-    """What a loader's runtime gives to the layers below it."""
+    """The runtime's services to the layers below the loader."""
 
     @property
     def auto_workers(self) -> AutoWorkers | None: ...

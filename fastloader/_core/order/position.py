@@ -1,5 +1,5 @@
-"""Where a loader stands: which epoch, how much of it the training loop has received, and how to go on
-from there.
+"""Keeps where a loader stands: which epoch, how much of it the training loop has received, and how to go
+on from there.
 
 `Position` stands in for the loader's index sampler, so that every source draws its index batches from it
 by ``iter()``. In return, the iterator that the loop holds makes a call for each batch: see
@@ -68,9 +68,9 @@ ENDED_BY_ERRORS = (
 
 
 def is_elastic(sampler: Any) -> bool:
-    """Whether a sampler deals an epoch out to the ranks by itself, visits no index twice, and has a
-    state that serves any number of ranks: a ShardwiseSampler. Its class says so. A subclass, which may
-    give another order, has to say so itself."""
+    """Returns whether a sampler deals an epoch out to the ranks by itself, visits no index twice, and
+    has a state that serves any number of ranks: a ShardwiseSampler. Its class says so. A subclass, which
+    may give another order, has to say so itself."""
     return vars(type(sampler)).get("elastic") is True
 
 
@@ -88,30 +88,30 @@ _DEEPEST = 16  # of samplers that ask each other, should they do so in a circle
 
 
 def may_repeat(sampler: Any) -> bool:
-    """Whether a sampler may give an index twice in an epoch; True if that is unknown, as of a class
-    whose methods were replaced. The distributed ones, and Accelerate's, repeat a few at the end, which
-    do not count."""
+    """Returns whether a sampler may give an index twice in an epoch; True if that is unknown, as of a
+    class whose methods were replaced. The distributed ones, and Accelerate's, repeat a few at the end,
+    which do not count."""
     accelerate: Any = sys.modules.get("accelerate.data_loader")
-    theirs = tuple(
+    foreign = tuple(
         getattr(accelerate, name, None)
         for name in ("BatchSamplerShard", "SkipBatchSampler", "SeedableRandomSampler")
     )
     with identity.one_look():
-        for each in beneath(sampler):
-            kind = type(each)
-            known = kind in _REPEATS or kind is BatchSampler or kind in theirs
+        for part in beneath(sampler):
+            kind = type(part)
+            known = kind in _REPEATS or kind is BatchSampler or kind in foreign
             if known and identity.change(kind, kind):
                 return True  # it gives whatever it was made to give
-            if kind is BatchSampler or kind in theirs[:2] or vars(kind).get("regroups") is True:
+            if kind is BatchSampler or kind in foreign[:2] or vars(kind).get("regroups") is True:
                 continue  # it gives what the one beneath gives
-            if kind is theirs[2]:
+            if kind is foreign[2]:
                 kind = RandomSampler
-            return _REPEATS[kind](each) if kind in _REPEATS else not is_elastic(each)
+            return _REPEATS[kind](part) if kind in _REPEATS else not is_elastic(part)
     return True
 
 
 def holds_twice(indices: Any) -> bool:
-    """Whether two of these indices are of one sample; True if that is unknown."""
+    """Returns whether two of these indices are of one sample; True if that is unknown."""
     try:
         numbers = np.asarray(indices)
     except (TypeError, ValueError):
@@ -176,7 +176,7 @@ class Samplers:
         return generators.distinct(*[getattr(owner, "generator", None) for owner in owners])
 
     def open(self, epoch: int, draw: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
-        """The index batches of an epoch, from its beginning."""
+        """Opens the index batches of an epoch, from its beginning."""
         if self.shard is not None:  # not by its own __iter__, which gives the next epoch
             return self.batched(distributed.share(self.shard, epoch))
         return devices.drawn(self.inner, draw(self.sampler))
@@ -187,8 +187,8 @@ class Samplers:
         return iter(BatchSampler(keys, self.batching.batch_size, self.batching.drop_last))
 
     def ends_unevenly_at_once(self) -> bool:
-        """Whether some rank has less than two batches of the ShardSampler's epoch, and another one has
-        more than that rank, so that not all can be asked for a second batch."""
+        """Returns whether some rank has less than two batches of the ShardSampler's epoch, and another
+        one has more than that rank, so that not all can be asked for a second batch."""
         if self.shard is None:
             return False
         size, drop_last = 1, False
@@ -209,7 +209,7 @@ class Samplers:
 
 
 def _rank_of(sampler: Any) -> int:
-    """The rank whose samples a sampler gives, or one that it asks; 0 if none has one."""
+    """Returns the rank whose samples a sampler gives, or one that it asks; 0 if none has one."""
     ranks = (getattr(each, "rank", None) for each in beneath(sampler))
     return next((rank for rank in ranks if isinstance(rank, int)), 0)
 
@@ -401,7 +401,7 @@ class Indices(Iterator[Any]):
             return self._draw_first()
 
     def _restarted(self, saved: LoaderState, randomness: GeneratorStates) -> Iterator[Any]:
-        """The sampler's iterator that is skipped in. It gives batches, or single indices if a
+        """Begins the sampler's iterator that is skipped in. It gives batches, or single indices if a
         BatchSampler groups them."""
         samplers = self._samplers
         sampler: Any = samplers.inner
@@ -451,8 +451,8 @@ def ends(keys: Any) -> tuple[int, Any, Any]:
 
 
 def plain(key: Any) -> Any:
-    """A key that JSON can hold and that compares equal in another process; None if ``key`` is no such
-    key. For a tensor of keys, its last one."""
+    """Returns a key that JSON can hold and that compares equal in another process; None if ``key`` is no
+    such key. For a tensor of keys, its last one."""
     if type(key) is int:
         return key
     if isinstance(key, str):
@@ -653,14 +653,15 @@ class Position:
         self.run_seed = self._agreed.proposal
 
     def agree_anew(self) -> None:
-        """Has the next iter() compare this rank's place with those of the others, as the first one."""
+        """Makes the next iter() compare this rank's place with those of the others, as the first one
+        does."""
         self._agreed = None
         self._looks.clear()
 
     def _turn(self, shard: ShardSampler, epoch: int, goes_on: bool) -> distributed.Turn:
-        """What counts a pass as that epoch: the ranks meet for it. ``goes_on``: from a state.
-        They do not meet then: they have compared their places, and some may have nothing left of the
-        epoch."""
+        """Makes the `Turn` that counts a pass as that epoch: the ranks meet for it. ``goes_on``: from a
+        state. They do not meet then: they have compared their places, and some may have nothing left of
+        the epoch."""
         meetings = None if self._agreed is None or goes_on else self._agreed.meetings
         facts = {distributed.LENGTH: len(self.dataset)}
         if shard.shuffle:  # or all epochs have one order, and one rank may make passes of its own
@@ -696,13 +697,15 @@ class Position:
         self._before = None, None
 
     def keep_to_itself(self, loader: Loader) -> None:
-        """Has the next epoch ask no other rank, and tell the dataset nothing: for a look at a batch."""
+        """Makes the next epoch ask no other rank, and tell the dataset nothing: for a look at a
+        batch."""
         self._alone, self.announces = True, False
         if self.samplers.shard is not None and self.run_seed is None:
             self.run_seed = _seed_of(loader)
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
-        """What is erased and mixed in the epoch that begins. A state of an older version lacks it."""
+        """Begins the draws of what is erased and mixed in the epoch that begins. A state of an older
+        version lacks it."""
         saved, samplers, run_seed = self.saved, self.samplers, self.run_seed
         first, step = samplers.rank << 40, 1
         if samplers.shared:  # the place in the order of all ranks
@@ -717,7 +720,7 @@ class Position:
         return self._draws
 
     def run_epoch_seed(self, run_seed: int) -> int:
-        """The seed of this epoch, of a run whose ranks have this one in common."""
+        """Returns the seed of this epoch, of a run whose ranks have ``run_seed`` in common."""
         return splitmix64(run_seed, (self.rank << 40) + self.epoch)
 
     @property
@@ -737,13 +740,14 @@ class Position:
         return promised
 
     def samples_before(self) -> int:
-        """How many samples of the epoch were received before this pass, for samplers that may repeat."""
+        """Counts the samples of the epoch that were received before this pass, for samplers that may
+        repeat."""
         assert self.current is not None
         return 0 if self.samplers.shared else self.current.before
 
     def reads_again(self, states: dict[str, Any], resuming: bool) -> bool:
-        """Whether worker processes, which begin with these states, first make again what was received
-        before."""
+        """Returns whether worker processes, which begin with these states, first make again what was
+        received before."""
         read_again = self.saved is not None and bool(self.saved.get("read_again"))
         return read_again or (self.iterable and resuming and not states)
 
@@ -806,5 +810,5 @@ def within_iter(what: str) -> Error:
 
 
 def _seed_of(loader: Loader) -> int:
-    """The one to agree on: not drawn, because DataLoader draws nothing here."""
+    """Returns the seed to agree on: not drawn, because DataLoader draws nothing here."""
     return (loader.generator or torch.default_generator).initial_seed()

@@ -1,4 +1,4 @@
-"""Follows one pass of a loader over its sampler, and makes the content of ``state_dict()`` of it."""
+"""Follows one pass of a loader over its sampler, and makes the content of ``state_dict()``."""
 
 from __future__ import annotations
 
@@ -134,13 +134,13 @@ class Progress:
             self.draws, self.next_draw = draws, draws.delivered
 
     def take_seed(self, drawn: int) -> int:
-        """The epoch's base seed: the one just drawn, or the one of the state."""
+        """Returns the epoch's base seed: the one just drawn, or the one of the state."""
         if self.base_seed is None:
             self.base_seed = drawn
         return self.base_seed
 
     def untouched(self) -> LoaderState | None:
-        """The state from which it goes on, if nothing was drawn since."""
+        """Returns the state from which the pass goes on, if nothing was drawn since."""
         return self.saved if self.randomness is None else None
 
     def sampler_raised(self) -> None:
@@ -168,7 +168,7 @@ class Progress:
                 self._meet(self._unmet, 0.0)
 
     def count(self) -> None:
-        """Counts it as an epoch, at its end, and waits for the other ranks.
+        """Counts the pass as an epoch, at its end, and waits for the other ranks.
 
         Raises:
             Error: if another rank is in another epoch. It then goes no further.
@@ -196,8 +196,8 @@ class Progress:
         self._forget_oldest()
 
     def received(self) -> dict[str, Any]:
-        """The part of a state that says how much of the order was received, and which index batches of
-        that were not."""
+        """Returns the part of a state that says how much of the order was received, and which index
+        batches of that were not."""
         counted: dict[str, Any] = {
             "batches": self.batches,
             "samples": self.before + self.samples,
@@ -233,11 +233,11 @@ class Progress:
         if self.reports:
             worker, report = self.reports.popleft()
             if worker is not None:
-                self._told(str(worker), report)
+                self._note_report(str(worker), report)
                 self.next_worker = worker + 1
         return samples
 
-    def _told(self, worker: str, report: bytes | None) -> None:
+    def _note_report(self, worker: str, report: bytes | None) -> None:
         if report is None:
             self.unreported.add(worker)
         else:
@@ -245,7 +245,7 @@ class Progress:
             self.workers[worker] = report
 
     def worker_states(self) -> dict[str, Any]:
-        """The states of the workers' datasets after the batches that were received."""
+        """Returns the states of the workers' datasets after the batches that were received."""
         return {
             worker: pickle.loads(state) if isinstance(state, bytes) else copy.deepcopy(state)
             for worker, state in self.workers.items()
@@ -256,7 +256,7 @@ class Progress:
         self.finished = self.endless or (self.exhausted and not self.drawn)
         if self.finished:
             for worker, report in self.ended.items():
-                self._told(worker, report)
+                self._note_report(worker, report)
             self.count()
 
 
@@ -312,8 +312,8 @@ class MissingFirst(Iterator[Any]):
 
 
 def at_end(saved: LoaderState, lives_on: bool) -> LoaderState:
-    """The state that would have been saved if the epoch of ``saved`` had ended there. ``lives_on``:
-    whether the workers live on."""
+    """Returns the state that would have been saved if the epoch of ``saved`` had ended there.
+    ``lives_on``: whether the workers live on."""
     augmentation = saved.get("augmentation")
     return {
         **saved,
@@ -332,9 +332,9 @@ def at_end(saved: LoaderState, lives_on: bool) -> LoaderState:
 
 
 def as_given(keys: Any) -> Any:
-    """A copy of keys, to hold in a state. It has the same types and values, because a dataset may tell
-    a tensor from a number, or a tuple from a list. A tensor is cloned, because ``copy.deepcopy`` would
-    copy the whole tensor of which it is a view."""
+    """Copies keys, to hold them in a state. The copy has the same types and values, because a dataset
+    may tell a tensor from a number, or a tuple from a list. A tensor is cloned, because
+    ``copy.deepcopy`` would copy the whole tensor of which it is a view."""
     kind = type(keys)
     if kind in (int, str):
         return keys

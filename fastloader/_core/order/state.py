@@ -1,4 +1,4 @@
-"""A loader's state: how it is made, checked and loaded."""
+"""Makes, checks and loads a loader's state."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def state_dict(position: Position, loader: Loader) -> dict[str, Any]:
 
 
 def _identity(position: Position) -> dict[str, Any]:
-    """What a state must have in common with the loader into which it is loaded."""
+    """Returns what a state must have in common with the loader into which it is loaded."""
     samplers = position.samplers
     identity: dict[str, Any] = {"sampler": samplers.name}
     if position.iterable:
@@ -93,7 +93,8 @@ def _identity(position: Position) -> dict[str, Any]:
 def _draws_state(
     position: Position, loader: Loader, progress: Progress | None
 ) -> dict[str, Any] | None:
-    """The state of erasing and mixing. ``progress``: of the epoch that goes on; None between epochs."""
+    """Returns the state of erasing and mixing. ``progress``: of the epoch that goes on; None between
+    epochs."""
     draws = None if progress is None else progress.draws
     if progress is not None and draws is not None:
         # With shares the rest counts from what all ranks have received.
@@ -107,8 +108,8 @@ def _draws_state(
 
 
 def _worker_states(progress: Progress) -> dict[str, Any]:
-    """The states of the workers, or none of them if one is missing: they must be of one point of the
-    epoch."""
+    """Returns the states of the workers, or none of them if one is missing: they must be of one point of
+    the epoch."""
     if not progress.unreported:
         return progress.worker_states()
     if not progress.workers_began:
@@ -263,7 +264,7 @@ def _check(position: Position, loader: Loader, state: dict[str, Any]) -> None:
 
 
 def carried(position: Position) -> dict[str, Any]:
-    """What a copy of the loader takes over: the next epoch, and the state that was loaded."""
+    """Returns what a copy of the loader takes over: the next epoch, and the state that was loaded."""
     names = ("epoch", "announces", "run_seed", "rank", "asked", "read_here", "saved")
     return {name: getattr(position, name) for name in names}
 

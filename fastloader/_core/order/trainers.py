@@ -1,4 +1,4 @@
-"""Trainers that count the batches of an epoch, and what becomes of an epoch that they count as over.
+"""Trainers that count the batches of an epoch: recognises epochs that they count as over.
 
 A plain loop runs into StopIteration. So a state that was saved after an epoch's last batch stands for
 an epoch whose end is still to come: first the rest of that epoch, which is empty, and then the next
@@ -29,8 +29,8 @@ _EVALUATION_LOOPS = (
 
 
 def counted_as_over() -> bool:
-    """Whether a loop of Lightning that goes on from a checkpoint calls, and had counted the checkpoint's
-    epoch as over.
+    """Returns whether a loop of Lightning that goes on from a checkpoint calls, and had counted the
+    checkpoint's epoch as over.
 
     The callers are looked at, because a loader is told nothing about the trainer. To be asked only if a
     state was loaded. The nearest loop counts: validation runs inside the fit loop, which knows nothing
@@ -57,9 +57,9 @@ def counted_as_over() -> bool:
 
 
 def _evaluates_anew(loop: Any) -> bool:
-    """Whether a validation or test begins with the first batch. It does so, whatever its loader gave
-    before the checkpoint, unless the checkpoint was written in the middle of one. Without a checkpoint,
-    a state that the user loaded is taken at its word."""
+    """Returns whether a validation or test begins with the first batch. It does so, whatever its loader
+    gave before the checkpoint, unless the checkpoint was written in the middle of one. Without a
+    checkpoint, a state that the user loaded is taken at its word."""
     progress = loop.batch_progress
     goes_on = loop.restarting and progress.current.ready > 0 and not progress.is_last_batch
     return loop.trainer.ckpt_path is not None and not goes_on
@@ -70,8 +70,8 @@ _WRAPPERS = ("lightning.fabric.wrappers", "lightning_fabric.wrappers")
 
 
 def fabrics_epoch(loader: object) -> int | None:
-    """The number that Fabric gives the epoch that is about to begin; None if Fabric does not call.
-    Fabric counts from 0 in each process, and tells the number to the samplers, even if a state was
+    """Returns the number that Fabric gives the epoch that is about to begin; None if Fabric does not
+    call. Fabric counts from 0 in each process, and tells the number to the samplers, even if a state was
     loaded before."""
     for frame in callers_in(_WRAPPERS):
         wrapper: Any = frame.f_locals.get("self")

@@ -17,7 +17,7 @@ from fastloader.transforms._recipe import draw
 
 
 class Files(Protocol):
-    """The files of which pictures are made, by their numbers."""
+    """The files that pictures are made from, by their numbers."""
 
     def name(self, index: int) -> str:
         """Returns what messages call a file."""
@@ -37,7 +37,7 @@ class PictureBatch(Protocol):
     Any thread may stop it. What could not be made is in `failures`, and may be done again."""
 
     def ready(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Returns whether `wait` would return at once."""
         ...
 
     def wait(self) -> bool:
@@ -45,12 +45,12 @@ class PictureBatch(Protocol):
         ...
 
     def stop(self) -> None:
-        """Has no further position be begun, and ends `wait`."""
+        """Ends `wait`, and keeps any further position from being begun."""
         ...
 
     def failures(self) -> Sequence[tuple[int, str, Any]]:
-        """Returns (position, reason, kind) of what could not be made. ``kind``: the native FailureKind,
-        or None."""
+        """Returns (position, reason, kind) of each picture that could not be made. ``kind``: the native
+        FailureKind, or None."""
         ...
 
     def sizes(self) -> Sequence[tuple[int, int]]:
@@ -118,8 +118,8 @@ class NativeBatch:
 
 @dataclasses.dataclass
 class MadePart:
-    """What Pillow has made of a batch. ``pixels``: of each view. ``sizes``: the (height, width) of each
-    position's picture. ``failed``: why there is none, by position."""
+    """The result of Pillow's work on a batch. ``pixels``: of each view. ``sizes``: the (height, width)
+    of each position's picture. ``failed``: why there is none, by position."""
 
     pixels: list[torch.Tensor]
     sizes: list[tuple[int, int]]
@@ -201,7 +201,7 @@ class PillowBatch:
     def _write(self, position: int, picture: Any, seed: int, sample: int) -> None:
         for out, (job, number) in zip(self.made.pixels, self._views, strict=True):
             chain = job.chain
-            made = draw.made(chain, picture, seed, sample, number)
+            made = draw.apply_chain(chain, picture, seed, sample, number)
             pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)[: chain.channels]
             if chain.floating:
                 chain.normalization.apply(pixels[None], out[position : position + 1])

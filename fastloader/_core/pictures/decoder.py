@@ -64,8 +64,8 @@ class Decoder:
         memory: Any = None,
         made: MadePart | None = None,
     ) -> PictureBatch:
-        """Begins a batch, of whose arguments `NativeBatch` and `PillowBatch` say what they are.
-        ``memory``: where to decode; None for the decoder's own memory."""
+        """Begins a batch. Its arguments are those of `NativeBatch` and `PillowBatch`. ``memory``: where
+        to decode; None for the decoder's own memory."""
         if self.quota is None or made is not None:
             return PillowBatch(views, files, samples, seeds, store, self.threads, made)
         memory = self.memory if memory is None else memory
@@ -74,11 +74,11 @@ class Decoder:
     def times(self) -> dict[str, float]:
         """Returns what the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
         # Not asked in a forked child: the parent's threads did the work, and may still be at it.
-        mine: dict[str, float] = {}
+        own: dict[str, float] = {}
         if self.quota is not None and self._home.here:
-            mine = self.quota.times()
+            own = self.quota.times()
         before = self._done_before
-        return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
+        return {name: own.get(name, 0) + before.get(name, 0) for name in {**own, **before}}
 
     @staticmethod
     def cpu_seconds() -> float:
@@ -127,8 +127,9 @@ class ImageDecoder(Decoder):
         )
 
     def serves(self, images: NativeImages, options: DecodeOptions) -> bool:
-        """Whether this decoder does for ``images`` and ``options``. A forked child makes its own,
-        because another thread may have held the memory's lock when it was forked."""
+        """Returns whether this decoder can be reused for these ``images`` and ``options``. A forked
+        child makes its own, because another thread may have held the memory's lock when it was
+        forked."""
         return (
             self._home.here
             and self.options == options
@@ -152,7 +153,7 @@ class ImageDecoder(Decoder):
         return self.job.native.sample_bytes
 
     def leaf_bytes(self, samples: int) -> list[int]:
-        """The bytes of a batch's pixels, and of its labels."""
+        """Returns the bytes of a batch's pixels, and of its labels."""
         return [samples * self.sample_bytes, samples * 8]
 
     def stats(self) -> dict[str, Any]:
@@ -166,9 +167,9 @@ class ImageDecoder(Decoder):
 
 
 def jpeg_counts(times: dict[str, float]) -> dict[str, Any]:
-    """Who decoded the JPEGs, out of ``DecodeQuota.times``: our ``own`` decoder or ``libjpeg``, and
-    ``why`` our own one left them to it. ``indexed``: with a seek index. ``unfit_index``: without theirs,
-    which is damaged or belongs to another file."""
+    """Counts who decoded the JPEGs, out of ``DecodeQuota.times``: our ``own`` decoder or ``libjpeg``,
+    and ``why`` our own one left them to it. ``indexed``: with a seek index. ``unfit_index``: without
+    theirs, which is damaged or belongs to another file."""
     prefix = "jpegs: "
     counted = {name[len(prefix) :]: int(n) for name, n in times.items() if name.startswith(prefix)}
     own = counted.pop("none", 0)
@@ -189,10 +190,10 @@ _SPARES = 10  # samples that are tried if the columns of no sample in a batch ca
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
-    """The samples of a batch: their ``keys``, the ``files`` of their pictures, and ``others``, what else
-    is in them, collated. ``bad``: what was raised by the samples of which that cannot be read, by their
-    positions."""
+class RequestedSamples:
+    """The samples of a batch, as they were asked for: their ``keys``, the ``files`` of their pictures,
+    and ``others``, the rest of their columns, collated. ``bad``: what was raised by the samples whose
+    columns cannot be read, by their positions."""
 
     keys: list[int]
     files: list[int]
@@ -200,7 +201,7 @@ class Wanted:
     bad: dict[int, Exception]
 
     @classmethod
-    def of(cls, images: NativeImages, keys: list[int]) -> Wanted:
+    def of(cls, images: NativeImages, keys: list[int]) -> RequestedSamples:
         files = keys if images.indices is None else images.indices[keys].tolist()
         # A batch has its full size until the policy is asked, so the slot is reserved for that.
         # The spares come from everywhere, since a bad shard may hold the columns of the first thousand.
@@ -209,23 +210,23 @@ class Wanted:
 
 
 class PendingBatch:
-    """One batch in the decode pool, in the slot of ``reservation`` or else in recycled memory.
-    ``drawn`` holds its index batch, and is no other batch's. ``files``: of which it is made, once the
-    bad ones are repaired. ``bad``: the samples that nothing can repair, as `Wanted` has them."""
+    """A batch in the decode pool, in the slot of ``reservation`` or else in recycled memory. ``drawn``
+    holds its index batch, and no other batch shares it. ``files``: of which it is made, once the bad
+    ones are repaired. ``bad``: the samples that nothing can repair, as in `RequestedSamples`."""
 
     def __init__(
         self,
         decoder: ImageDecoder,
         drawn: tuple[Any],
-        wanted: Wanted,
+        requested: RequestedSamples,
         seeds: list[int],
         reservation: Any | None,
     ) -> None:
         self.reservation = reservation
-        self.wanted = wanted
-        self.keys = wanted.keys
-        self.bad = wanted.bad
-        self.files = list(wanted.files)
+        self.requested = requested
+        self.keys = requested.keys
+        self.bad = requested.bad
+        self.files = list(requested.files)
         self.seeds = seeds
         self.drawn = drawn
         self._store = decoder.store
@@ -239,7 +240,8 @@ class PendingBatch:
         )
 
     def begin_look(self) -> None:
-        """Has the store look at what the pictures were read from, once the pool is done with them."""
+        """Begins the store's look at what the pictures were read from, once the pool is done with
+        them."""
         if self._look is None and self.batch.ready():
             self._look = self._store.begin_look(self.files)
 
@@ -262,30 +264,30 @@ class PendingBatch:
         look.check()
 
     def stop(self) -> None:
-        """Has the pool give the batch up, from any thread."""
+        """Makes the pool give the batch up, from any thread."""
         self._stopped = True
         self.batch.stop()
 
     def has_room(self, others: list[Any]) -> bool:
-        """Whether a sample with these columns, collated alone, may take a place in the batch. A slot is
-        reserved for the columns that were wanted."""
+        """Returns whether a sample with these columns, collated alone, may take a place in the batch. A
+        slot is reserved for the columns that were wanted."""
         if self.reservation is None:
             return True
-        own, reserved = bytes_of(others), bytes_of(self.wanted.others)
+        own, reserved = bytes_of(others), bytes_of(self.requested.others)
         return len(own) <= len(reserved) and all(
             len(self.keys) * each <= room for each, room in zip(own, reserved)
         )
 
 
 def bytes_of(others: list[Any]) -> list[int]:
-    """Of each tensor in the columns of samples."""
+    """Returns the bytes of each tensor in the columns of samples."""
     leaves = flatten(others).leaves if others else []
     return [leaf.numel() * leaf.element_size() for leaf in leaves]
 
 
 @dataclasses.dataclass
 class PendingError:
-    """What the sampler raised, in the place of a batch."""
+    """The error that the sampler raised, in the place of a batch."""
 
     drawn: tuple[Any]
     error: BaseException

@@ -1,4 +1,4 @@
-"""What is done to a batch of pictures when the last of them is there."""
+"""Finishes a batch of pictures when the last of them is there."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Finish:
-    """Makes what is delivered of a batch that the pool is done with, with its labels. It erases as the
-    dataset's transform asks, and mixes as the collate_fn asks. A delivery that normalises and has the
-    plan's draws mixes in its place, and erases floats.
+    """Makes the batch that is delivered, once the pool is done with its pictures, and adds its labels.
+    It erases as the dataset's transform asks, and mixes as the collate_fn asks. A delivery that
+    normalises and has the plan's draws mixes in its place, and erases floats.
 
     Args:
         draws: the plan's, of what is erased in floats, and of what is mixed.
@@ -70,15 +70,15 @@ class Finish:
         return torch.tensor(values, dtype=dtype, device="cpu").view(-1, 1, 1)
 
     def batch(self, pending: PendingBatch, kept: Sequence[int] | None) -> Any:
-        """What is delivered. ``kept``: the positions of which the batch consists, None for all. A
-        second call gives the same."""
+        """Makes the batch that is delivered. ``kept``: the positions of which it consists, None for all.
+        A second call gives the same."""
         images = pending.batch.take()
         files = pending.files
         if kept is not None:
             images, files = images[kept], [files[each] for each in kept]
-        others = pending.wanted.others
+        others = pending.requested.others
         # Some are left out or have other files in their place, or the same file, which can be read now.
-        if pending.bad or files != pending.wanted.files:
+        if pending.bad or files != pending.requested.files:
             others = self._pictures.form.others(files)
         return self.finished(images, files, *self._drawn_by(pending, kept), others)
 
@@ -90,9 +90,9 @@ class Finish:
         seeds: list[int],
         others: list[Any],
     ) -> Any:
-        """What is delivered of pictures, which come from these ``files`` and were drawn for these
-        ``samples`` by these seeds, one for each or one for all. ``others``: what else is in the
-        samples, collated."""
+        """Makes the batch that is delivered of pictures, which come from these ``files`` and were drawn
+        for these ``samples`` by these seeds, one for each or one for all. ``others``: what else is in
+        the samples, collated."""
         labels = torch.from_numpy(self._pictures.targets[files].astype(np.int64))
         if self._erasing is not None:
             self._erase(self._erasing, images, samples, seeds)
@@ -108,8 +108,8 @@ class Finish:
     def _drawn_by(
         self, pending: PendingBatch, kept: Sequence[int] | None
     ) -> tuple[list[int], list[int]]:
-        """The samples of a batch, and their seeds: those that were asked for, also where another file
-        is in a bad one's place."""
+        """Returns the samples of a batch, and their seeds: those that were asked for, also where another
+        file is in a bad one's place."""
         samples, seeds = pending.keys, pending.seeds
         if self._pictures.indices is not None:
             samples = self._pictures.indices[samples].tolist()
@@ -151,7 +151,7 @@ class Finish:
         return torch.from_dlpack(capsule), labels
 
     def leaf_bytes(self, leaves: list[int], samples: int, others: list[Any]) -> list[int]:
-        """The bytes of a batch's tensors, if ``leaves`` are those of its pixels and labels."""
+        """Returns the bytes of a batch's tensors, if ``leaves`` are those of its pixels and labels."""
         mixing = self._pictures.mixing
         if mixing is not None and self._mixes:
             return [leaves[0], samples * (mixing.num_classes or 0) * 4]

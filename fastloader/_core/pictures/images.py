@@ -1,5 +1,5 @@
-"""Describes the pictures of a dataset: their store, labels and transform, how they are decoded, what
-is done about bad ones, and the numbers that an epoch draws from."""
+"""Describes the pictures of a dataset: their store, labels and transform, how they are decoded, what to
+do about bad ones, and the numbers that an epoch draws from."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ from fastloader.transforms.tensors import Rolled
 
 @dataclasses.dataclass(frozen=True)
 class DrawnBy:
-    """The samples of a batch. ``numbers``: their indices in the user's dataset, by which `replay` and
-    messages know them. ``keys``: what each is drawn by. ``seeds``: one for each, or one for all."""
+    """The samples of a batch, and the keys of their draws. ``numbers``: their indices in the user's
+    dataset, by which `replay` and messages know them. ``keys``: what each is drawn by. ``seeds``: one
+    for each, or one for all."""
 
     numbers: list[int]
     keys: list[int]
@@ -43,7 +44,7 @@ class DrawnBy:
 
 @dataclasses.dataclass
 class EpochKeys:
-    """What the samples of an epoch are drawn by.
+    """Gives the keys that the samples of an epoch are drawn by.
 
     ``seed``: the epoch's. ``repeats``: whether a sample may be visited twice, so that the position in
     the epoch joins the key. ``first``: the position of the first sample. ``iterable``: whether the
@@ -58,8 +59,8 @@ class EpochKeys:
     before: Mapping[int, int]
 
     def of(self, dataset: Any, samples: int | None, index: Any, position: int) -> DrawnBy:
-        """What a batch of so many samples is drawn by; None for a sample that is not batched.
-        ``index``: what it was asked for by. ``position``: that of its first sample.
+        """Returns the keys of a batch of ``samples`` samples; None for a sample that is not batched.
+        ``index``: what the batch was asked for by. ``position``: that of its first sample.
 
         Raises:
             Error: if there are more samples than indices, or fewer.
@@ -85,7 +86,7 @@ class EpochKeys:
 
 
 def repeats_below(dataset: Any) -> bool:
-    """Whether two of its indices are of one sample of the datasets below it."""
+    """Returns whether two of the dataset's indices are of one sample of the datasets below it."""
     try:
         keys = _keys_below(dataset)
     except (TypeError, ValueError, IndexError):  # which the dataset's own code raises, too
@@ -94,26 +95,26 @@ def repeats_below(dataset: Any) -> bool:
 
 
 def _keys_below(dataset: Any) -> Any | None:
-    """`sample_key` of each of its indices; None if these are the same."""
+    """Returns the `sample_key` of each of the dataset's indices; None if these are the same."""
     if kind_of(dataset) is Subset:
         below: Any = dataset.dataset
-        its = np.asarray(dataset.indices)
-        its = np.where(its < 0, its + len(below), its)
+        numbers = np.asarray(dataset.indices)
+        numbers = np.where(numbers < 0, numbers + len(below), numbers)
         keys = _keys_below(below)
-        return its if keys is None else keys[its]
+        return numbers if keys is None else keys[numbers]
     if kind_of(dataset) is not ConcatDataset:
         return None
     parts = [_keys_below(each) for each in dataset.datasets]
     if all(each is None for each in parts):
         return None
     whole = zip(parts, dataset.datasets)
-    parts = [np.arange(len(its)) if keys is None else keys for keys, its in whole]
+    parts = [np.arange(len(numbers)) if keys is None else keys for keys, numbers in whole]
     before = np.cumsum([0, *map(_count_below, dataset.datasets)])
     return np.concatenate([keys + start for keys, start in zip(parts, before)])
 
 
 def _count_below(dataset: Any) -> int:
-    """How many samples the datasets have that it is a selection of."""
+    """Counts the samples of the datasets of which the dataset is a selection."""
     if kind_of(dataset) is Subset:
         return _count_below(dataset.dataset)
     if kind_of(dataset) is ConcatDataset:
@@ -122,8 +123,9 @@ def _count_below(dataset: Any) -> int:
 
 
 def sample_key(dataset: Any, index: Any, position: int) -> int:
-    """The number of a sample below any Subset, that it has with a folder of its files, too. Those of the
-    parts of a ConcatDataset are numbered through. The position stands for an index that is no number."""
+    """Returns the number of a sample below any Subset, which a folder of its files gives it, too. Those
+    of the parts of a ConcatDataset are numbered through. The position stands for an index that is no
+    number."""
     try:
         return _key_below(dataset, operator.index(index))
     except (TypeError, IndexError, KeyError):
@@ -143,7 +145,8 @@ def _key_below(dataset: Any, number: int) -> int:
 
 
 def _number(dataset: Any, index: Any, position: int) -> int:
-    """An index of the sampler's as a number from 0 on; the position for one that is no number."""
+    """Returns an index of the sampler's as a number from 0 on; the position for one that is no
+    number."""
     try:
         number = operator.index(index)
         return number if number >= 0 else number + len(dataset)
@@ -167,7 +170,7 @@ class WorkerSamples:
         self._made = dict(before)
 
     def take(self, worker: int, samples: int) -> int:
-        """The number of the first sample of the worker's next batch, which has so many."""
+        """Reserves ``samples`` numbers for the worker's next batch, and returns the first."""
         made = self._made.get(worker, 0)
         self._made[worker] = made + samples
         return (worker << _WORKER) + made
@@ -201,7 +204,7 @@ class NativeImages:
     mixing: Mixing | Rolled | None = None
 
     def next_file(self, file: int) -> int:
-        """The file after ``file`` in its dataset; after the last, the first."""
+        """Returns the file after ``file`` in its dataset; after the last, the first."""
         part = bisect.bisect_right(self.starts, file)
         end = self.starts[part] if part < len(self.starts) else len(self.store)
         return file + 1 if file + 1 < end else self.starts[part - 1]
@@ -210,8 +213,8 @@ class NativeImages:
         return len(self.store) if self.indices is None else len(self.indices)
 
     def same_files(self, other: NativeImages) -> bool:
-        """Whether the arrays are the same objects, which `recognize_images` gives again while nothing
-        changes."""
+        """Returns whether the arrays are the same objects, which `recognize_images` gives again while
+        nothing changes."""
         return (
             self.store.same(other.store)
             and self.targets is other.targets
@@ -224,7 +227,7 @@ class NativeImages:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeOptions:
-    """What a loader asks of its pictures, besides what the dataset itself asks."""
+    """The loader's options for its pictures, besides what the dataset itself asks."""
 
     threads: int
     normalization: Normalization | None
@@ -234,8 +237,8 @@ class DecodeOptions:
 
 
 def read_ahead() -> bool | None:
-    """Whether files are read before the decode threads want them, as FASTLOADER_READ_AHEAD says. None:
-    while reading has to wait.
+    """Returns whether files are read before the decode threads need them, as FASTLOADER_READ_AHEAD says.
+    None: while reading has to wait.
 
     Raises:
         ValueError: for another value than 0 and 1.
@@ -254,7 +257,7 @@ def read_ahead() -> bool | None:
 
 @dataclasses.dataclass
 class ErrorPolicy:
-    """What becomes of samples that neither the native decoder nor Pillow can decode.
+    """Decides about samples that neither the native decoder nor Pillow can decode.
 
     ``on_error``: "raise", "skip" or "replace". ``max_errors``: how many samples may be skipped or
     replaced in the loader's life, as a count (int) or as a share of the samples seen (float); None for
@@ -272,11 +275,11 @@ class ErrorPolicy:
     def count(self, what: str, error: BaseException) -> None:
         """Counts one more bad sample."""
         self.bad += 1
-        said = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}"
         sample, _, picture = what.partition(", ")
-        if picture and (picture in said or repr(picture)[1:-1] in said):
+        if picture and (picture in text or repr(picture)[1:-1] in text):
             what = sample  # the error names the picture
-        self.last.append(said if f"({what})" in said else f"{what}: {said}")
+        self.last.append(text if f"({what})" in text else f"{what}: {text}")
 
     def check(self, what: str, error: BaseException) -> None:
         """Raises Error if too many samples are bad by now, of which this is the last."""
@@ -331,7 +334,7 @@ _Of = TypeVar("_Of")
 
 
 class LastSamples(Generic[_Of]):
-    """Remembers something of each of the last 100,000 samples of an epoch, for ``replay()``."""
+    """Remembers one value for each of the last 100,000 samples of an epoch, for ``replay()``."""
 
     def __init__(self) -> None:
         self._by_number: collections.OrderedDict[int, _Of] = collections.OrderedDict()
@@ -364,15 +367,15 @@ class CropSeeds:
         self._last: LastSamples[int] = LastSamples()  # the seeds
 
     def of_next(self, count: int) -> list[int]:
-        """The seeds of the next ``count`` samples: one for each, or one for all."""
+        """Returns the seeds of the next ``count`` samples: one for each, or one for all."""
         if self._repeats:
             start = self._position
             return [splitmix64(self.base_seed, start + i) for i in range(count)]
         return [self.base_seed]
 
-    def beside(self, keys: Any, length: int, batched: bool) -> Any:
-        """``keys`` of the sampler's with their seeds, which counts them as submitted. ``length``: how
-        many samples there are. ``batched``: whether they are an index batch. Keys of which one is no
+    def with_seeds(self, keys: Any, length: int, batched: bool) -> Any:
+        """Returns ``keys`` of the sampler's with their seeds, and counts them as submitted. ``length``:
+        how many samples there are. ``batched``: whether they are an index batch. Keys of which one is no
         index of a sample are returned as they are."""
         if batched and not isinstance(keys, list | tuple | torch.Tensor | np.ndarray):
             try:
@@ -397,5 +400,5 @@ class CropSeeds:
             self._last.remember(key, seeds[0] if len(seeds) == 1 else seeds[i])
 
     def of(self, index: int) -> int:
-        """The seed of a sample that was submitted in this epoch."""
+        """Returns the seed of a sample that was submitted in this epoch."""
         return self._last.of(index)

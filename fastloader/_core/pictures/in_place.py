@@ -1,4 +1,4 @@
-"""Stands in the place of a dataset of pictures, where Python makes the samples."""
+"""Stands in for a dataset of pictures, where Python makes the samples."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from fastloader.transforms._recipe import draw
 
 
 class InPlace(Dataset[Any]):
-    """Stands in the place of ``dataset`` where samples are made: in workers, or on the loop's thread.
-    Index batches come as `SeededKeys`. Those that come as the sampler gave them hold what is no index of
+    """Stands in for ``dataset`` where samples are made: in workers, or on the loop's thread. Index
+    batches come as `SeededKeys`. Those that come as the sampler gave them hold a key that is no index of
     a sample, and are for the dataset's own code, which says what is wrong.
 
     Args:
@@ -84,7 +84,7 @@ class InPlace(Dataset[Any]):
         return self._seeds
 
     def replay(self, index: int) -> dict[str, Any]:
-        """What was drawn for a sample that was asked for in the epoch begun last."""
+        """Returns what was drawn for a sample that was asked for in the epoch begun last."""
         assert self._seeds is not None
         seed, file = self._seeds.of(index), self.file(index)
         chain = self.images.chain
@@ -92,11 +92,11 @@ class InPlace(Dataset[Any]):
         return chain.replayed(drawn, seed, file)
 
     def part(self, file: int) -> int:
-        """The number of the dataset that a file is of, among ``parts``."""
+        """Returns the number of the dataset that a file is of, among ``parts``."""
         return bisect.bisect_right(self.images.starts, file) - 1
 
     def file(self, number: int) -> int:
-        """The file of a sample."""
+        """Returns the file of a sample."""
         indices = self.images.indices
         return number if indices is None else int(indices[number])
 
@@ -110,7 +110,7 @@ class InPlace(Dataset[Any]):
 
 
 def parts_of(dataset: Any) -> Iterator[Any]:
-    """The datasets of which ``dataset`` is a selection: itself, unless it is a Subset or a
+    """Gives the datasets of which ``dataset`` is a selection: itself, unless it is a Subset or a
     ConcatDataset."""
     while kind_of(dataset) is Subset:
         dataset = dataset.dataset
@@ -131,8 +131,8 @@ Steps = Sequence[Callable[[Any], Any]]
 
 
 class BegunPictures(InPlace):
-    """A picture is decoded and changed as far as ``images.chain`` goes: natively or, where that cannot
-    be, by Pillow, with the same draws and the same pixels. The rest of the transform is done to the
+    """Decodes a picture and changes it as far as ``images.chain`` goes: natively or, where that cannot
+    be, by Pillow, with the same draws and the same pixels. The rest of the transform is applied to the
     Pillow picture that comes out.
 
     What cannot be decoded is the dataset's own sample, with the dataset's own errors. So is everything,
@@ -186,13 +186,13 @@ class BegunPictures(InPlace):
         return sample
 
     def _picture(self, file: int, seed: int) -> Any | None:
-        """The picture with which the rest goes on; None for one that cannot be decoded."""
+        """Makes the picture with which the rest goes on; None for one that cannot be decoded."""
         picture, info = self._natively(file, seed), None
         if picture is None:
             try:
                 opened = self.store.open_rgb(file)
                 info = opened.info
-                picture = draw.made(self.images.chain, opened, seed, file)
+                picture = draw.apply_chain(self.images.chain, opened, seed, file)
             except Exception:  # the dataset's own code says what is wrong, or knows how
                 return None
         if self.images.chain.grey:
@@ -227,12 +227,12 @@ class BegunPictures(InPlace):
 
 
 def _attributes(dataset: Any) -> dict[str, Any]:
-    """The dataset's own attributes, but for those that it changes itself."""
+    """Returns the dataset's own attributes, but for those that it changes itself."""
     return {name: value for name, value in vars(dataset).items() if name not in _CHANGING}
 
 
 def _same(some: dict[str, Any], others: dict[str, Any]) -> bool:
-    """Whether the attributes are the same objects."""
+    """Returns whether the attributes are the same objects."""
     return len(some) == len(others) and all(others.get(name, some) is some[name] for name in some)
 
 
@@ -240,8 +240,8 @@ def _same(some: dict[str, Any], others: dict[str, Any]) -> bool:
 
 
 class ShowingOwn:
-    """A worker_init_fn. `get_worker_info` shows the user's code the loader's own dataset from then on;
-    ``init``, the loader's, is called next."""
+    """A worker_init_fn that shows the loader's own dataset to the user's code, in `get_worker_info`, and
+    then calls ``init``, the loader's."""
 
     def __init__(self, in_place: Any, init: Callable[[int], None] | None) -> None:
         self._in_place = in_place
@@ -289,7 +289,7 @@ class PillowPictures(InPlace):
         """Returns (pixels, file, the sample's own file, seed)."""
         own = self.file(number)
         file, picture = self._opened_one(own)
-        made = draw.made(self.images.chain, picture, seed, own)
+        made = draw.apply_chain(self.images.chain, picture, seed, own)
         return np.asarray(made), file, own, seed
 
     def _opened_one(self, file: int) -> tuple[int, Any]:
@@ -324,8 +324,8 @@ class PillowPictures(InPlace):
         return finish.finished(images, files, own, seeds, self.images.form.others(files))
 
     def _finish(self) -> Finish:
-        """One for each batch, because worker threads are at several batches at a time, and its draws
-        know one batch's samples."""
+        """Makes a `Finish` for one batch, because worker threads are at several batches at a time, and
+        its draws know one batch's samples."""
         chain, mixing = self.images.chain, self.images.mixing
         erasing = chain.erasing if chain.floating else None
         draws = None

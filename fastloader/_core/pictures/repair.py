@@ -102,9 +102,9 @@ class Repair(ABC):
 
     # --- on the threads ---------------------------------------------------------------------------
 
-    def _wanted(self) -> Pending:
-        """The batch under repair. To be asked for anew after everything that may take long, and not to
-        be kept.
+    def _current(self) -> Pending:
+        """Returns the batch under repair. Ask for it anew after everything that may take long, and do
+        not keep it.
 
         Raises:
             StoppedError: if the batch is not wanted any more.
@@ -121,7 +121,7 @@ class Repair(ABC):
             return
         outcome: tuple[list[int] | None, BaseException | None]
         try:
-            outcome = self._kept(failures), None
+            outcome = self._repair(failures), None
         except StoppedError:
             return
         except BaseException as error:
@@ -132,8 +132,8 @@ class Repair(ABC):
             self._changed.notify_all()
         del outcome
 
-    def _kept(self, failures: Sequence[tuple[int, str, Any]]) -> list[int] | None:
-        bad: dict[int, BaseException] = dict(self._wanted().bad)
+    def _repair(self, failures: Sequence[tuple[int, str, Any]]) -> list[int] | None:
+        bad: dict[int, BaseException] = dict(self._current().bad)
         positions = []
         for position, reason, kind in failures:
             if kind is not None and kind is extension.native.FailureKind.REFUSED:
@@ -161,7 +161,7 @@ class Repair(ABC):
                 raise error
         policy.check(self._named(position), error)
         if policy.on_error == "skip":
-            return [each for each in range(len(self._wanted().keys)) if each not in bad]
+            return [each for each in range(len(self._current().keys)) if each not in bad]
         for position, error in bad.items():
             self._replace(position, error)
         return None
@@ -204,26 +204,26 @@ class Repair(ABC):
         work()
         with self._changed:
             self._changed.wait_for(lambda: left == 0 or self._pending is None)
-        self._wanted()
+        self._current()
         return raised
 
     def _picture(self, position: int) -> str:
-        return str(self._store.name(self._wanted().files[position]))
+        return str(self._store.name(self._current().files[position]))
 
     def _named(self, position: int) -> str:
-        return f"sample {self._wanted().keys[position]}, {self._picture(position)}"
+        return f"sample {self._current().keys[position]}, {self._picture(position)}"
 
     def _name(self, error: BaseException, position: int) -> None:
-        """Has an error say of which picture and sample it is."""
+        """Makes an error say of which picture and sample it is."""
         name_picture(error, self._picture(position))
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(self._named(position))
 
     def _redo(self, position: int, other: int | None = None) -> None:
         """Makes a sample by Pillow. ``other``: another file for it, with what is drawn for that."""
-        file = self._wanted().files[position] if other is None else other
+        file = self._current().files[position] if other is None else other
         picture = self._store.open_rgb(file)
-        self._wanted().batch.redo(position, picture, other)
+        self._current().batch.redo(position, picture, other)
 
     # --- what a dataset does in its own way -------------------------------------------------------
 
@@ -245,8 +245,8 @@ class ImageRepair(Repair):
         self._images = decoder.images
         self._prepare = decoder.store.prepare
 
-    def _wanted(self) -> PendingBatch:
-        pending = super()._wanted()
+    def _current(self) -> PendingBatch:
+        pending = super()._current()
         assert type(pending) is PendingBatch
         return pending
 
@@ -276,20 +276,20 @@ class ImageRepair(Repair):
                 self._name(error, position)
                 raise error
             _log.warning("fastloader: skipped %s: %s", what, error)
-            files = self._wanted().files
+            files = self._current().files
             files[position] = images.next_file(files[position])
         raise RuntimeError(f"Failed to load {images.attempts} consecutive samples") from error
 
     def _replace(self, position: int, error: BaseException) -> None:
         images = self._images
-        seeds, key = self._wanted().seeds, self._wanted().keys[position]
+        seeds, key = self._current().seeds, self._current().keys[position]
         seed = seeds[0] if len(seeds) == 1 else seeds[position]
         larger = ""
         for other in draw_others(seed, key, len(images)):
             file = other if images.indices is None else int(images.indices[other])
             self._prepare([file])
             try:
-                if not self._wanted().has_room(images.form.others([file])):
+                if not self._current().has_room(images.form.others([file])):
                     larger = (
                         ", or have larger columns than those that the batch's slot has room for"
                     )
@@ -299,15 +299,15 @@ class ImageRepair(Repair):
                 raise
             except Exception:
                 continue
-            self._wanted().files[position] = file
+            self._current().files[position] = file
             return
         raise no_replacement(key, larger) from error
 
     def _put(self, position: int, file: int, seed: int) -> None:
         try:
-            self._wanted().batch.decode_other(position, file, seed)
+            self._current().batch.decode_other(position, file, seed)
         except Error:  # also for a picture that was refused, unless Pillow has an error for that
-            self._wanted()  # the epoch may have ended meanwhile, and Pillow is slow
+            self._current()  # the epoch may have ended meanwhile, and Pillow is slow
             self._redo(position, file)
 
 

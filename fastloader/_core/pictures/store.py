@@ -1,5 +1,5 @@
-"""Says where pictures lie, as the decode pool sees it: in files of their own, in LMDB, in memory, or
-as pixels."""
+"""Stores of pictures, which say where these lie, for the decode pool: in files of their own, in LMDB, in
+memory, or as pixels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Looking(Protocol):
     """A look at files, which has begun."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for so many seconds until it is over, and returns whether it is."""
+        """Waits for ``seconds`` until the look is over, and returns whether it is."""
         ...
 
     def check(self) -> None:
@@ -58,17 +58,17 @@ class ImageStore(Protocol):
     def __len__(self) -> int: ...
 
     def same(self, other: Any) -> bool:
-        """Whether ``other`` has the same files, so that what was built on them can be kept."""
+        """Returns whether ``other`` has the same files, so that what was built on them can be kept."""
         ...
 
     def joined(self, others: Sequence[Any]) -> ImageStore:
-        """The files of this store, followed by those of ``others``, which are of its type."""
+        """Joins the files of this store with those of ``others``, which are of its type."""
         ...
 
     def opened(self) -> OpenStore:
-        """These files for one loader, with a native source of their own. What the loader looks up there
-        must not reach another loader that recognised the same files. Without the native module there
-        is no source."""
+        """Opens these files for one loader, with a native source of their own. What the loader looks up
+        there must not reach another loader that recognised the same files. Without the native module
+        there is no source."""
         ...
 
 
@@ -85,11 +85,12 @@ class OpenStore(ImageStore, Protocol):
 
     def begin_look(self, indices: list[int]) -> Looking | None:
         """Begins to look whether what these files were read from, until now, is still what it was.
-        None: each is read by itself, at once. A look may wait for a network, and the caller does not."""
+        Returns None if each is read by itself, at once. A look may wait for a network, and the caller
+        does not."""
         ...
 
     def name(self, index: int) -> str:
-        """The name of a file, for messages about bad samples."""
+        """Returns the name of a file, for messages about bad samples."""
         ...
 
     def open_rgb(self, index: int) -> Any:
@@ -97,7 +98,7 @@ class OpenStore(ImageStore, Protocol):
         ...
 
     def info(self, index: int) -> dict[str, Any]:
-        """What stands beside a picture's pixels, as ``Image.info`` of a file that was opened."""
+        """Returns what stands beside a picture's pixels, as ``Image.info`` of a file that was opened."""
         ...
 
 
@@ -151,14 +152,14 @@ class FolderStore:
         )
 
     def opened(self) -> FolderStore:
-        mine = copy.copy(self)
+        store = copy.copy(self)
         if extension.load() is not None:
-            mine.source = extension.native.FolderSource(self.paths, self.ends)
+            store.source = extension.native.FolderSource(self.paths, self.ends)
             if self.seek_files:
-                mine.seek_indices = extension.native.SeekFiles(
+                store.seek_indices = extension.native.SeekFiles(
                     [file.mapping for file in self.seek_files]
                 )
-        return mine
+        return store
 
     def prepare(self, indices: list[int]) -> None:
         pass
@@ -232,16 +233,16 @@ class LmdbStore:
         return LmdbStore([dataset for store in [self, *others] for dataset in store.parts])
 
     def opened(self) -> LmdbStore:
-        mine = copy.copy(self)
-        mine._addresses = np.zeros(len(self), np.uint64).view(_Table)
-        mine._addresses.environments = self._environments
-        mine._sizes = np.zeros(len(self), np.uint64)
-        mine._indices = np.zeros((2, len(self)), np.uint64)
+        store = copy.copy(self)
+        store._addresses = np.zeros(len(self), np.uint64).view(_Table)
+        store._addresses.environments = self._environments
+        store._sizes = np.zeros(len(self), np.uint64)
+        store._indices = np.zeros((2, len(self)), np.uint64)
         if extension.load() is not None:
-            mine.source = extension.native.MemorySource(
-                mine._addresses, mine._sizes, seek_indices=(mine._indices[0], mine._indices[1])
+            store.source = extension.native.MemorySource(
+                store._addresses, store._sizes, seek_indices=(store._indices[0], store._indices[1])
             )
-        return mine
+        return store
 
     def _part(self, index: int) -> tuple[LMDBDataset, int]:
         number = bisect.bisect_right(self.starts, index) - 1
@@ -323,13 +324,13 @@ class MappedStore:
         return MappedStore(parts, " and ".join(kinds))
 
     def opened(self) -> MappedStore:
-        mine = copy.copy(self)
+        store = copy.copy(self)
         if extension.load() is not None:
             addresses, sizes, owners = zip(*map(_places, self.parts), strict=True)
-            mine.source = extension.native.MemorySource(
+            store.source = extension.native.MemorySource(
                 np.concatenate(addresses), np.concatenate(sizes), owners
             )
-        return mine
+        return store
 
     def _part(self, index: int) -> tuple[Pictures, int]:
         number = bisect.bisect_right(self.starts, index) - 1
@@ -384,8 +385,8 @@ class Pixels:
     channels_first: bool = False
 
     def seen(self) -> Any:
-        """The pixels as they are now, of the shape (pictures, height, width) or (pictures, height,
-        width, 3). The memory stays where it is as long as what is returned."""
+        """Returns the pixels as they are now, of the shape (pictures, height, width) or (pictures,
+        height, width, 3). The memory stays where it is as long as the returned array."""
         # An alias: the user's tensor may be given another memory.
         seen = self.array.detach().numpy() if isinstance(self.array, torch.Tensor) else self.array
         return seen.transpose(0, 2, 3, 1) if self.channels_first else seen
@@ -425,10 +426,10 @@ class PixelStore:
         return PixelStore([part for store in [self, *others] for part in store.parts])
 
     def opened(self) -> PixelStore:
-        mine = copy.copy(self)
+        store = copy.copy(self)
         if extension.load() is not None:
-            mine.source = extension.native.PixelSource([part.seen() for part in self.parts])
-        return mine
+            store.source = extension.native.PixelSource([part.seen() for part in self.parts])
+        return store
 
     def prepare(self, indices: list[int]) -> None:
         pass

@@ -14,13 +14,14 @@ from fastloader.errors import NotNative
 
 
 def check_native(loader: Loader) -> None:
-    """For a source that makes batches without the dataset's own code."""
+    """Raises NotNative with native=False, for a source that makes batches without the dataset's own
+    code."""
     if not loader.native:
         raise NotNative("native=False")
 
 
 def check_extension() -> None:
-    """For a source that needs the native module."""
+    """Raises NotNative without the native module, for a source that needs it."""
     if extension.load() is None:
         raise NotNative("the native module is not in use")
 
@@ -33,7 +34,7 @@ NO_LIBJPEG = (
 
 
 def check_truncated(loader: Loader) -> None:
-    """For a source that decodes pictures."""
+    """Raises NotNative for a ``truncated`` that needs libjpeg, for a source that decodes pictures."""
     if loader.truncated != "error" and extension.lacks_libjpeg():
         raise NotNative(NO_LIBJPEG)
 
@@ -49,7 +50,7 @@ def asked_of_pictures(loader: Loader) -> list[str]:
 
 
 def check_no_image_options(loader: Loader, reason: str) -> None:
-    """For a source that decodes no pictures."""
+    """Raises NotNative if the loader has options for decoding, for a source that decodes no pictures."""
     if asked_of_pictures(loader):
         raise NotNative(reason)
 
@@ -80,7 +81,8 @@ def check_fetch() -> None:
 
 
 def check_batches(loader: Loader) -> None:
-    """For a source that makes batches of samples by their indices, without worker processes."""
+    """Raises NotNative unless batches are made of samples by their indices, for a source without worker
+    processes."""
     if loader._dataset_kind != 0:
         raise NotNative("the dataset is iterable")
     check_fetch()

@@ -64,8 +64,8 @@ _MASKS = frozenset([bool, torch.Tensor])
 
 
 def index_batches(sampler: Any) -> Iterator[Any]:
-    """``iter(sampler)``, but with int64 tensors for torch's own samplers in torch's own BatchSampler.
-    They hold the same indices, drawn from the same generators at the same moments."""
+    """Iterates over the sampler, but with int64 tensors for torch's own samplers in torch's own
+    BatchSampler. They hold the same indices, drawn from the same generators at the same moments."""
     if type(sampler) is BatchSampler and type(sampler.sampler) in (
         RandomSampler,
         SequentialSampler,
@@ -77,7 +77,7 @@ def index_batches(sampler: Any) -> Iterator[Any]:
 
 
 def _batched(sampler: Any) -> Iterator[torch.Tensor]:
-    """What BatchSampler.__iter__ gives. No index is pulled before it is needed, as there."""
+    """Gives what BatchSampler.__iter__ gives. No index is pulled before it is needed, as there."""
     size = sampler.batch_size
     parts: list[torch.Tensor] = []  # the parts of a batch that is not full yet
     missing = size
@@ -102,7 +102,7 @@ def _batched(sampler: Any) -> Iterator[torch.Tensor]:
 
 
 def _drawn(sampler: Any) -> Iterator[torch.Tensor]:
-    """What RandomSampler and SequentialSampler of torch 2.4 to 2.13 give, a tensor at a time."""
+    """Gives what RandomSampler and SequentialSampler of torch 2.4 to 2.13 give, a tensor at a time."""
     n = len(sampler.data_source)
     if type(sampler) is SequentialSampler:
         for begin in range(0, n, CHUNK):
@@ -127,7 +127,7 @@ def _drawn(sampler: Any) -> Iterator[torch.Tensor]:
 
 
 def as_indices(batch: Any) -> Any | None:
-    """A batch of indices as a buffer of int64; None if it holds anything but whole numbers."""
+    """Returns a batch of indices as a buffer of int64; None if it holds anything but whole numbers."""
     kind = type(batch)
     try:
         if kind is torch.Tensor:
@@ -251,8 +251,8 @@ _KINDS = (PackedArrays, StackDataset, Subset, TensorDataset)
 
 
 def holds_arrays(dataset: Any) -> bool:
-    """Whether the dataset is of a kind whose samples are rows of arrays. A subclass counts that has
-    nothing of its own that matters."""
+    """Returns whether the dataset is of a kind whose samples are rows of arrays. A subclass counts that
+    has nothing of its own that matters."""
     kind = _kind_of(dataset)
     if kind is Subset:
         return holds_arrays(dataset.dataset)
@@ -318,7 +318,7 @@ def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]
 
 
 def _picked(dataset: Any, rows: Any | None) -> Any:
-    """The indices of a Subset as int64, as seen through ``rows`` of the Subsets around it."""
+    """Returns the indices of a Subset as int64, as seen through ``rows`` of the Subsets around it."""
     found = picked_by(dataset)
     if rows is None:
         return found
@@ -698,7 +698,8 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
 
 
 def array_threads(workers: int) -> int:
-    """``num_workers`` threads or, without, as many as torch's own operations use, caller included."""
+    """Returns ``num_workers`` or, without workers, as many threads as torch's own operations use, caller
+    included."""
     return workers or max(1, min(available_threads(), torch.get_num_threads()))
 
 
@@ -732,8 +733,8 @@ class ArraySource(Source):
         threads = None if self.last is None else self.last.threads
         stages: tuple[Stage, ...] = ()
         if memory.gathered:
-            seconds, count, who = memory.gather_s, memory.gathered, GATHER_THREADS
-            made = Stage("collate", seconds, count, "batch", who, threads or 1, bound="gather")
+            seconds, count, where = memory.gather_s, memory.gathered, GATHER_THREADS
+            made = Stage("collate", seconds, count, "batch", where, threads or 1, bound="gather")
             stages = (made,)
         choice = None
         if threads is not None:
@@ -747,7 +748,7 @@ class ArraySource(Source):
 
 
 class Begun(NamedTuple):
-    """What is known of an epoch without its iterator, which ends when the loop drops it."""
+    """All that is known of an epoch without its iterator, which ends when the loop drops it."""
 
     threads: int
     base_seed: int

@@ -1,4 +1,4 @@
-"""What a loader's collate_fn makes of samples, if it is known."""
+"""Recognises a loader's collate_fn: what it makes of samples, if it is known."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def check_collation(loader: Loader) -> None:
     workers."""
     check_batches(loader)
     if loader.collate_fn is not default_collate:
-        raise NotNative(_other(loader.collate_fn))
+        raise NotNative(_refusal(loader.collate_fn))
     check_default_collate()
 
 
 def container(collate_fn: Any) -> type:
-    """The type of the container that ``collate_fn`` puts a batch of pictures and classes into.
+    """Returns the type of the container that ``collate_fn`` puts a batch of pictures and classes into.
 
     Raises:
         NotNative: if ``collate_fn`` is not known.
@@ -48,7 +48,7 @@ def container(collate_fn: Any) -> type:
             return tuple
     if _is_timms(collate_fn) or mixing_of(collate_fn) is not None:
         return tuple
-    raise NotNative(_other(collate_fn))
+    raise NotNative(_refusal(collate_fn))
 
 
 def check_default_collate() -> None:
@@ -61,15 +61,15 @@ def check_default_collate() -> None:
         if changed := _not_torchs(default_collate_fn_map.get(kinds), name):
             raise NotNative(f"default_collate_fn_map has {changed} for {_names(kinds)}")
     for kinds, function in default_collate_fn_map.items():
-        if kinds not in OF_TORCH and any(_may_be(each) for each in _each(kinds)):
+        if kinds not in OF_TORCH and any(_may_be(each) for each in _kinds_in(kinds)):
             raise NotNative(
-                f"default_collate_fn_map was extended by {_names(kinds)}: {identity.said(function)}"
+                f"default_collate_fn_map was extended by {_names(kinds)}: {identity.true_name(function)}"
             )
 
 
 def default_collate_change() -> str:
-    """Why default_collate does not do what torch's source says; empty if it does. This is asked for
-    every batch, so an answer is kept for as long as its functions are the same ones with the same
+    """Explains why default_collate does not do what torch's source says; empty if it does. This is asked
+    for every batch, so an answer is kept for as long as its functions are the same ones with the same
     code."""
     global _answer
     home = vars(torch_collate)
@@ -94,33 +94,34 @@ _answer: tuple[list[Any], str] = [], ""
 
 
 def other_kinds() -> list[Any]:
-    """The kinds for which torch's map of functions has one that is not torch's own."""
+    """Lists the kinds for which torch's map of functions has one that is not torch's own."""
     return [kinds for kinds in default_collate_fn_map if kinds not in OF_TORCH]
 
 
 def _not_torchs(function: Any, name: str) -> str:
-    """What a function is called, if it is neither torch's of this name nor ours that does the same."""
+    """Returns the true name of a function that is neither torch's of this name nor ours that does the
+    same; empty for these."""
     changed = identity.function_change(function, _COLLATE, name)
     if changed is None and name == "collate_tensor_fn":
         found = (identity.function_change(function, *each) for each in _IN_WORKERS)
         changed = next((each for each in found if each is not None), None)
-    return identity.said(function) if changed is None else changed
+    return identity.true_name(function) if changed is None else changed
 
 
-def _each(kinds: Any) -> tuple[type, ...]:
+def _kinds_in(kinds: Any) -> tuple[type, ...]:
     return kinds if isinstance(kinds, tuple) else (kinds,)
 
 
 def _names(kinds: Any) -> str:
-    return " and ".join(each.__qualname__ for each in _each(kinds))
+    return " and ".join(each.__qualname__ for each in _kinds_in(kinds))
 
 
 def _may_be(kind: type) -> bool:
-    """Whether something in a sample may be of this kind."""
+    """Returns whether something in a sample may be of this kind."""
     return any(issubclass(kind, each) or issubclass(each, kind) for each in _IN_SAMPLES)
 
 
-def _other(collate_fn: Any) -> str:
+def _refusal(collate_fn: Any) -> str:
     return f"collate_fn is {named(collate_fn)}"
 
 
@@ -145,7 +146,7 @@ _FAST_COLLATES = ("fastloader.compat.timm.mixup", "timm.data.loader")
 
 
 def mixing_of(collate_fn: Any) -> Mixing | Rolled | None:
-    """What ``collate_fn`` mixes in the batches that it collates; None for nothing.
+    """Returns the mixing that ``collate_fn`` does to the batches that it collates; None for nothing.
 
     Raises:
         NotNative: for one that is known and cannot be read.

@@ -17,7 +17,12 @@ from fastloader._core.machine.limits import memory_budget, own_threads
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import TIMED, LeftOut, LoopIterator
 from fastloader._core.observation.tuning import DepthRule
-from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, PendingError, Wanted
+from fastloader._core.pictures.decoder import (
+    ImageDecoder,
+    PendingBatch,
+    PendingError,
+    RequestedSamples,
+)
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import CropSeeds
 from fastloader._core.pictures.repair import ImageRepair, Repair
@@ -27,7 +32,7 @@ _log = logging.getLogger("fastloader")
 
 
 class Remains:
-    """What is known of an epoch without its iterator, which ends when the loop drops it."""
+    """All that is known of an epoch without its iterator, which ends when the loop drops it."""
 
     def __init__(self, decoder: ImageDecoder, seeds: CropSeeds, handoff: Handoff) -> None:
         self._decoder = decoder
@@ -45,7 +50,7 @@ class Remains:
         return self._depth or DEFAULT_DEPTH
 
     def replay(self, index: int) -> dict[str, Any]:
-        """What was drawn for a sample that was submitted in this epoch."""
+        """Returns what was drawn for a sample that was submitted in this epoch."""
         seed = self.seeds.of(index)
         images = self._decoder.images
         file = index if images.indices is None else int(images.indices[index])
@@ -159,12 +164,12 @@ class ImageIterator(LoopIterator):
             if indices is StopIteration or isinstance(indices, Exception):
                 raise indices
             keys = self._checked([operator.index(key) for key in indices])
-            wanted = Wanted.of(self._decoder.images, keys)
+            requested = RequestedSamples.of(self._decoder.images, keys)
             if self._slots is not None:
                 own = self._decoder.leaf_bytes(len(keys))
-                leaves = self._finish.leaf_bytes(own, len(keys), wanted.others)
+                leaves = self._finish.leaf_bytes(own, len(keys), requested.others)
                 reservation = _still(self._slots.reserve_for(leaves, len(keys)))
-            return self._submit(drawn, wanted, reservation)
+            return self._submit(drawn, requested, reservation)
         except (StopIteration, _EpochIsOver):
             raise
         except Exception as error:  # the sampler's error takes its batch's place
@@ -181,10 +186,12 @@ class ImageIterator(LoopIterator):
                 raise IndexError(f"the sampler gave index {key}; the dataset has {length} samples")
         return [key + length if key < 0 else key for key in keys]
 
-    def _submit(self, drawn: tuple[Any], wanted: Wanted, reservation: Any | None) -> PendingBatch:
-        keys = wanted.keys
+    def _submit(
+        self, drawn: tuple[Any], requested: RequestedSamples, reservation: Any | None
+    ) -> PendingBatch:
+        keys = requested.keys
         seeds = self.seeds.of_next(len(keys))
-        pending = PendingBatch(self._decoder, drawn, wanted, seeds, reservation)
+        pending = PendingBatch(self._decoder, drawn, requested, seeds, reservation)
         self.seeds.submitted(keys, seeds)
         if self._decoder.store.packed:
             self._seen.add_time("locate", pending.locate_s)
@@ -256,15 +263,16 @@ class ImageIterator(LoopIterator):
         return delivered
 
     def _begin_looks(self) -> None:
-        """Has the files of the batches that were read be looked at. The loop waits for a look only when
-        it comes for the batch, which most have behind them by then."""
+        """Begins to look at the files of the batches that were read. The loop waits for a look only when
+        it comes for the batch, and most looks have ended by then."""
         if self._decoder.store.packed:
             for each in list(self._flight):  # which another thread may clear
                 if type(each) is PendingBatch:
                     each.begin_look()
 
     def _finished(self, first: PendingBatch | PendingError) -> Any:
-        """What is delivered of a batch that the pool is done with. A second call gives the same."""
+        """Returns what is delivered of a batch that the pool is done with. A second call gives the
+        same."""
         if isinstance(first, PendingError):
             try:
                 raise first.error
@@ -307,7 +315,7 @@ class _EpochIsOver(Exception):
 
 
 def _still(reservation: Any | None) -> Any:
-    """The reservation, while the epoch goes on."""
+    """Returns the reservation, while the epoch goes on."""
     if reservation is None:
         raise _EpochIsOver
     return reservation

@@ -61,8 +61,8 @@ class ImageSource(Source):
         return None if images is None else ImagePlan(self, images, loader, wanted)
 
     def recognized(self, loader: Loader, wanted: Normalization | None) -> NativeImages | None:
-        """The pictures of the loader's dataset; None if it holds none. ``wanted``: what the delivery
-        will do to them.
+        """Returns the pictures of the loader's dataset; None if it holds none. ``wanted``: what the
+        delivery will do to them.
 
         Raises:
             NotNative: with the reason in words, if decode threads cannot make the batches.
@@ -121,15 +121,16 @@ class ImageSource(Source):
             self.note,
         )
         if extension.load() is None:
-            return StandIn(begun, f"{reason}: with the native path's draws {beginnings[0].said}")
-        return StandIn(begun, f"native {beginnings[0].said}{_indexed(images)} ({reason})")
+            return StandIn(begun, f"{reason}: with the native path's draws {beginnings[0].reach}")
+        return StandIn(begun, f"native {beginnings[0].reach}{_indexed(images)} ({reason})")
 
     def note(self, replayed: InPlace) -> None:
-        """Notes what knows the draws of the epoch that begins, for `replay`."""
+        """Notes the iterator that knows the draws of the epoch that begins, for `replay`."""
         self._replayed = replayed
 
     def tuner(self, workers: AutoWorkers | None) -> ThreadTuner | None:
-        """The tuner that fits the number of threads to the loop; None without ``num_workers="auto"``."""
+        """Returns the tuner that fits the number of threads to the loop; None without
+        ``num_workers="auto"``."""
         if workers is None:
             self._tuner = None
         elif self._tuner is None or self._tuner[0] is not workers:
@@ -226,8 +227,8 @@ class ImageSource(Source):
         elif decoder.options.planar:
             made.append(("collate", times["finish"]))
         for name, seconds in made:
-            who, threads = "decode threads", decoder.quota.threads
-            yield Stage(name, seconds, count, "picture", who, threads, bound="decode")
+            where, threads = "decode threads", decoder.quota.threads
+            yield Stage(name, seconds, count, "picture", where, threads, bound="decode")
 
     def stats(self, loader: Loader) -> dict[str, Any]:
         if self.decoder is None:
@@ -252,8 +253,8 @@ def _indexed(images: NativeImages, loader: Loader | None = None) -> str:
 
 
 def _drawn_ahead(loader: Loader, handoff: Handoff) -> int | None:
-    """How many index batches are asked of the sampler at the beginning. Another one follows whenever the
-    loop takes a batch. None: index batches are drawn as the pool needs them."""
+    """Returns how many index batches are asked of the sampler at the beginning. Another one follows
+    whenever the loop takes a batch. None: index batches are drawn as the pool needs them."""
     if handoff.reads_ahead:  # a delivery takes batches ahead of the loop
         return None
     if isinstance(handoff.depth, DepthRule):

@@ -1,4 +1,4 @@
-"""What messages call functions and classes."""
+"""Names functions and classes in messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fastloader.transforms.transform import shown
 
 
 def named(value: Any) -> str:
-    """A function or a class with its module, so that no "collate_fn is collate_fn" is said; of any other
-    object its repr, on one line and cut."""
+    """Names a function or a class with its module, so that no message says "collate_fn is collate_fn".
+    For any other object, returns its repr, on one line and cut."""
     if type(value) is FunctionType:
-        return identity.said(value)
+        return identity.true_name(value)
     name, module = getattr(value, "__qualname__", None), getattr(value, "__module__", None)
     if name is None:
         return shown(value)

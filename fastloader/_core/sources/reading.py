@@ -1,5 +1,5 @@
-"""Reads what a dataset of a known kind says: its samples as flat arrays, and how much of its
-transform has to be known."""
+"""Reads a dataset of a known kind: its samples as flat arrays, and as much of its transform as has to be
+known."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Reading(Protocol):
     def chain(
         self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
     ) -> Chain:
-        """What is done natively to the dataset's pictures. ``of``: a chain without a step, which says
-        what is known of these. Raises NotNative if nothing is."""
+        """Returns what is done natively to the dataset's pictures. ``of``: a chain without a step, which
+        says what is known of these. Raises NotNative if nothing is."""
         ...
 
     def target_transform(self, transform: Any) -> None:
-        """Takes note of what the dataset does to its targets. Raises NotNative if that cannot be."""
+        """Notes what the dataset does to its targets. Raises NotNative if that cannot be."""
         ...
 
 
 class WholeTransform:
-    """Batches are made without Python: everything has to be known."""
+    """Reads for batches that are made without Python: everything has to be known."""
 
     def chain(
         self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
@@ -52,8 +52,8 @@ class WholeTransform:
 
 
 class KnownBeginning:
-    """Samples are made in Python, of pictures with which the native path has begun. Takes note of the
-    beginning and of the target_transform of each dataset that is read."""
+    """Reads for samples that are made in Python, of pictures with which the native path has begun. It
+    notes the beginning and the target_transform of each dataset that is read."""
 
     def __init__(self) -> None:
         self.beginnings: list[Beginning] = []
@@ -65,7 +65,7 @@ class KnownBeginning:
         if transform is None:
             raise NotNative("the dataset has no transform: its samples are Pillow images")
         beginning = read_beginning(transform, ours_ends_in_tensor, of)
-        if self.beginnings and beginning.said != self.beginnings[0].said:
+        if self.beginnings and beginning.reach != self.beginnings[0].reach:
             raise NotNative("the datasets of a ConcatDataset have different transforms")
         self.beginnings.append(beginning)
         return beginning.chain
@@ -75,12 +75,12 @@ class KnownBeginning:
 
 
 class OnlyLookedAt(NotNative):
-    """Raised by `Refusals` where a transform was looked at: nothing is to be made."""
+    """Raised by `Refusals` where a transform was looked at: the caller makes nothing."""
 
 
 class Refusals:
-    """Batches are Python's. Takes note of all that is in the way of the native path, in the first
-    dataset that is read: ``found``; ``rest`` says what the transform comes to without it, as
+    """Reads for batches that Python makes. It notes all that is in the way of the native path, in the
+    first dataset that is read: ``found``; ``rest`` says what the transform comes to without it, as
     `refused_steps` does."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ _AT_ONCE = 1 << 16
 
 
 def copied(values: Any) -> Samples:
-    """The samples as they are now: a list, or an array if they are in one.
+    """Copies the samples as they are now: a list, or an array if they are in one.
 
     Raises:
         NotNative: for a sequence with an order or elements of its own.
@@ -125,12 +125,12 @@ def copied(values: Any) -> Samples:
 
 
 def flat(dataset: Any, samples: Samples, root: str | None = None) -> tuple[FolderStore, Any]:
-    """`made` of these samples, which nobody else changes. For a list, that is a shallow copy, 8 bytes a
-    sample: comparing two lists of the same tuples only compares their addresses."""
-    return made(dataset, samples, lambda: samples, root)
+    """Reads these samples, which nobody else changes, by `read_samples`. For a list, that is a shallow
+    copy, 8 bytes a sample: comparing two lists of the same tuples only compares their addresses."""
+    return read_samples(dataset, samples, lambda: samples, root)
 
 
-def made(
+def read_samples(
     dataset: Any, known_by: Any, samples: Callable[[], Samples], root: str | None = None
 ) -> tuple[FolderStore, Any]:
     """Returns (store, targets) of the samples that ``samples`` gives. Encoding a million paths takes
@@ -169,8 +169,8 @@ def _equal(some: Any, others: Any) -> bool:
 
 
 def _arrays(samples: Samples) -> tuple[Any, Any, Any, bool]:
-    """The bytes of all paths, how many each path has, and the classes. Also whether no sample can be
-    changed in its place, which a copy of the list would show, too."""
+    """Returns the bytes of all paths, how many each path has, and the classes. Also whether no sample
+    can be changed in its place, which a copy of the list would show, too."""
     paths, lengths, targets = bytearray(), [], []
     kinds: set[type] = set()
     # The objects that Python needs for a million paths at once would take 200 MB.
@@ -195,7 +195,7 @@ def _arrays(samples: Samples) -> tuple[Any, Any, Any, bool]:
 
 
 def _encoded(paths: tuple[Any, ...]) -> tuple[bytes, list[int]]:
-    """The bytes of these paths, one after the other, and how many each has."""
+    """Returns the bytes of these paths, one after the other, and how many each has."""
     if set(map(type, paths)) == {str} and (joined := "".join(paths)).isascii():
         return joined.encode(), list(map(len, paths))  # a quarter of the time of the other way
     encoded = [os.fsencode(path) for path in paths]
@@ -218,9 +218,9 @@ def _whole_numbers(targets: tuple[Any, ...]) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """``recognize`` makes `NativeImages` of a dataset. ``reads``: the attributes that say which samples
-    there are, or what they are, beside those that most datasets have. ``only``: which of its objects
-    hold pictures; None: all."""
+    """A row of the table of known datasets. ``recognize`` makes `NativeImages` of a dataset. ``reads``:
+    the attributes that say which samples there are, or what they are, besides those that most datasets
+    have. ``only``: which of its objects hold pictures; None: all."""
 
     recognize: Callable[[Any, Reading], NativeImages]
     reads: tuple[str, ...] = ()

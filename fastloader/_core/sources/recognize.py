@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, Subset
 from fastloader import datasets
 from fastloader._core.batch.augmentation import Mixing
 from fastloader._core.machine import identity
-from fastloader._core.machine.identity import Rows, change, found, function_change, is_a, said
+from fastloader._core.machine.identity import Rows, change, found, function_change, is_a, true_name
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.loader import Loader
 from fastloader._core.order.position import holds_twice
@@ -111,7 +111,7 @@ def _join(parts: list[NativeImages]) -> NativeImages:
 
 
 def _joined_form(parts: list[NativeImages]) -> SampleForm:
-    """The form of the samples of these datasets, one after the other."""
+    """Returns the form of the samples of these datasets, one after the other."""
     forms = [part.form for part in parts]
     if len({(form.keys, form.reader is None) for form in forms}) > 1:
         raise NotNative("the datasets of a ConcatDataset have samples of different forms")
@@ -214,8 +214,8 @@ _found: weakref.WeakKeyDictionary[Any, HFImages] = weakref.WeakKeyDictionary()
 
 
 def has_our_transform(dataset: Any) -> bool:
-    """Whether ``with_transform`` gave it a transform of ours, which is one of pictures: any other data
-    set may hold text, or anything."""
+    """Returns whether ``with_transform`` gave the dataset a transform of ours, which is one of pictures:
+    any other data set may hold text, or anything."""
     return is_ours(_transform_of(dataset))
 
 
@@ -225,13 +225,14 @@ def _transform_of(dataset: Any) -> Any:
 
 
 def recognize_hugging_face(dataset: Any, reading: Reading) -> NativeImages:
-    """A sample is a dict of the columns, in which the picture is a tensor."""
+    """Reads a dataset of Hugging Face. A sample is a dict of the columns, in which the picture is a
+    tensor."""
     transform = _transform_of(dataset)
     decode = getattr(found(*IMAGE), "decode_example", None)
     if changed := function_change(decode, IMAGE[0], "Image.decode_example"):
         raise NotNative(changed)
     if changed is None:
-        raise NotNative(f"datasets.Image.decode_example was replaced by {said(decode)}")
+        raise NotNative(f"datasets.Image.decode_example was replaced by {true_name(decode)}")
     formatter = found(*FORMATTER)
     if formatter is not None and (changed := change(formatter, formatter)):
         raise NotNative(changed)
@@ -261,7 +262,7 @@ def _images(dataset: Any, transform: Any) -> HFImages:
 
 
 def checked_mixing(pictures: NativeImages, mixing: Mixing | Rolled) -> Mixing | Rolled:
-    """The mixing for these pictures: of bytes, if their chain ends in bytes.
+    """Returns the mixing for these pictures: of bytes, if their chain ends in bytes.
 
     Raises:
         NotNative: for what cannot be mixed, or not natively.
@@ -347,12 +348,12 @@ _DECODERS = ("jpeg", "raw", "zip")
 
 
 def other_plugin() -> str:
-    """Says what Pillow opens or decodes a format by that is decoded natively, if it is not the plugin of
-    Pillow's; empty if it is."""
+    """Describes what opens or decodes a natively decoded format in Pillow, if it is not Pillow's own
+    plugin; empty if it is."""
     decoders = identity.found("PIL.Image", "DECODERS") or {}
     for name in _DECODERS:
         if name in decoders:
-            return f"Pillow decodes {name!r} by {identity.said(decoders[name])}"
+            return f"Pillow decodes {name!r} by {identity.true_name(decoders[name])}"
     order = identity.found("PIL.Image", "ID") or []
     plugins = identity.found("PIL.Image", "OPEN") or {}
     for format_, (module, *names) in _OPENED_BY.items():
@@ -364,16 +365,16 @@ def other_plugin() -> str:
         registered = plugins[format_]
         if not _same(registered, own):
             changed = next(
-                (each for each, its in zip(registered, own, strict=False) if each is not its), None
+                (one for one, other in zip(registered, own, strict=False) if one is not other), None
             )
-            return f"Pillow opens {format_} by {identity.said(changed)}"
+            return f"Pillow opens {format_} by {identity.true_name(changed)}"
     # A file is shown to all plugins, in their order, until one takes it.
     for format_ in _OPENED_BY:
         before = order[: order.index(format_)] if format_ in order else order
-        for each in before:
-            factory, accept = plugins.get(each, (None, None))
-            if factory is not None and each not in _OPENED_BY and _takes(factory, accept, format_):
-                return f"Pillow opens {format_} by {identity.said(factory)}"
+        for first in before:
+            factory, accept = plugins.get(first, (None, None))
+            if factory is not None and first not in _OPENED_BY and _takes(factory, accept, format_):
+                return f"Pillow opens {format_} by {identity.true_name(factory)}"
     return ""
 
 
@@ -384,7 +385,7 @@ def _same(registered: Any, own: tuple[Any, ...]) -> bool:
 
 
 def _takes(factory: Any, accept: Any, format_: str) -> bool:
-    """Whether a plugin would open files of this format; True if that cannot be told."""
+    """Returns whether a plugin would open files of this format; True if that cannot be told."""
     if _is_pillows(factory) and (accept is None or _is_pillows(accept)):
         return False
     if accept is None:
@@ -396,7 +397,7 @@ def _takes(factory: Any, accept: Any, format_: str) -> bool:
 
 
 def _is_pillows(value: Any) -> bool:
-    """Whether a function or class is one of Pillow's for another format than those above."""
+    """Returns whether a function or class is one of Pillow's for another format than those above."""
     home = getattr(value, "__module__", "")
     others = [module for module, *_ in _OPENED_BY.values()]
     return str(home).startswith("PIL.") and home not in others and identity.is_librarys(value)
@@ -440,8 +441,8 @@ RECOGNIZERS = Rows[Known](
 
 
 def first_part(dataset: Any) -> Any:
-    """The first of the datasets of which ``dataset`` is a selection: itself, unless it is a Subset or a
-    ConcatDataset."""
+    """Returns the first of the datasets of which ``dataset`` is a selection: itself, unless it is a
+    Subset or a ConcatDataset."""
     while (kind := kind_of(dataset)) in (Subset, ConcatDataset):
         if kind is Subset:
             dataset = dataset.dataset
@@ -453,24 +454,25 @@ def first_part(dataset: Any) -> Any:
 
 
 def holds_images(dataset: Any) -> bool:
-    """Whether `recognize_images` knows the kind of the dataset, or of its first part: a ConcatDataset
-    may have thousands of parts, of which the first one that is not known decides."""
+    """Returns whether `recognize_images` knows the kind of the dataset, or of its first part: a
+    ConcatDataset may have thousands of parts, of which the first one that is not known decides."""
     return _known_class(first_part(dataset)) is not None
 
 
 def known_kind(kind: type) -> type | None:
-    """The class that is known, which ``kind`` is or derives from: a format, or one in `RECOGNIZERS`."""
+    """Returns the class that is known, which ``kind`` is or derives from: a format, or one in
+    `RECOGNIZERS`."""
     return format_of(kind) or RECOGNIZERS.known(kind)
 
 
 def _row(known: type) -> Known:
-    """The row of a class that is known."""
+    """Returns the row of a class that is known."""
     row = RECOGNIZERS.get(known)
     return row or next(each for base, each in _FORMATS.items() if issubclass(known, base))
 
 
 def _known_class(dataset: Any) -> type | None:
-    """`known_kind` of the dataset, if it is one that holds pictures."""
+    """Returns the `known_kind` of the dataset, if it is one that holds pictures."""
     known = known_kind(type(dataset))
     if known is None:
         return None
@@ -498,8 +500,8 @@ _WHAT_MATTERS = (
 
 
 def own_part(dataset: Any) -> str:
-    """What a dataset of a known kind does otherwise than the source of that kind says, so that its
-    samples may be anything; empty if there is nothing that matters."""
+    """Describes what a dataset of a known kind does otherwise than the source of that kind says, so that
+    its samples may be anything; empty if there is nothing that matters."""
     known = _known_class(dataset)
     assert known is not None  # the caller has asked holds_images
     if own := identity.own_part(dataset, known, (*_WHAT_MATTERS, *_row(known).reads)):
@@ -558,7 +560,7 @@ def _recognize(dataset: Any, reading: Reading) -> NativeImages:
 
 
 def refusals(dataset: Any) -> Refusals:
-    """All that keeps a dataset that `holds_images` from the native path."""
+    """Collects all that keeps a dataset that `holds_images` from the native path."""
     found = Refusals()
     try:
         _recognize(dataset, found)
@@ -570,7 +572,7 @@ def refusals(dataset: Any) -> Refusals:
 
 
 def unknown(dataset: Any) -> str:
-    """Why a dataset that is no selection is not native, if its class is not in the table."""
+    """Explains why a dataset that is no selection is not native, if its class is not in the table."""
     if isinstance(dataset, Pictures) and (why := dataset._elsewhere()) is not None:
         return why
     return f"the dataset is a {type(dataset).__module__}.{type(dataset).__qualname__}"

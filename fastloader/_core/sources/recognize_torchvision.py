@@ -21,7 +21,7 @@ from fastloader._core.sources.reading import (
     copied,
     flat,
     last_time,
-    made,
+    read_samples,
 )
 from fastloader._core.sources.sequences import by_place
 from fastloader.errors import NotNative
@@ -52,7 +52,7 @@ STANDARD = ("torchvision.datasets.vision", "StandardTransform")
 
 
 def recognize_two_lists(dataset: Any, reading: Reading) -> NativeImages:
-    """Food101, Flowers102 and DTD."""
+    """Recognises Food101, Flowers102 and DTD."""
     reading.target_transform(dataset.target_transform)
     check_loader(dataset)
     chain = reading.chain(dataset.transform)
@@ -131,12 +131,12 @@ def _caltech(
         ]
 
     known_by = (dataset.root, *map(_list, (numbers, classes, categories)))
-    store, targets = made(dataset, known_by, samples)
+    store, targets = read_samples(dataset, known_by, samples)
     return NativeImages(store, targets, None, chain)
 
 
 def _pair_of(dataset: Any) -> tuple[Any, Any]:
-    """What is done to pictures and to targets, of a dataset that does its ``transforms``."""
+    """Returns what is done to pictures and to targets, of a dataset that applies its ``transforms``."""
     both = dataset.transforms
     if both is None:
         return None, None
@@ -191,7 +191,7 @@ def recognize_qmnist(dataset: Any, reading: Reading) -> NativeImages:
 
 
 def recognize_labelled(dataset: Any, reading: Reading) -> NativeImages:
-    """SVHN and STL10."""
+    """Recognises SVHN and STL10."""
     if dataset.labels is None:
         raise NotNative("the dataset has no labels")
     pixels = _of_numpy(dataset.data, channels_first=True)
@@ -228,7 +228,7 @@ def _of_torch(data: Any) -> Pixels:
 
 
 def _whole_numbers(targets: Any, count: int) -> Any:
-    """The targets as they are now, as int64."""
+    """Returns the targets as they are now, as int64."""
     targets = by_place(targets, _TARGETS)
     try:
         numbers = targets.numpy() if isinstance(targets, torch.Tensor) else np.asarray(targets)
@@ -254,8 +254,8 @@ def recognize_folders(dataset: Any, reading: Reading) -> NativeImages:
 
 
 def _class_folders_of(dataset: Any) -> str | None:
-    """The folder of class folders, as far as the dataset tells. ImageNet and EuroSAT make it of their
-    root."""
+    """Returns the folder of class folders, as far as the dataset tells. ImageNet and EuroSAT make it of
+    their root."""
     for name in ("split_folder", "_data_folder", "root"):
         folder = getattr(dataset, name, None)
         if isinstance(folder, str | os.PathLike):

@@ -1,4 +1,4 @@
-"""Whether a worker_init_fn only seeds."""
+"""Recognises a worker_init_fn that only seeds."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ _PLAIN = (abs, divmod, hash, int, isinstance, max, min, pow, round, *_KINDS)
 
 
 def only_seeds(init: Any) -> bool:
-    """Whether a worker_init_fn seeds the generators of a worker process and does nothing else. Where no
-    worker makes the samples, such a function has nothing to do."""
+    """Returns whether a worker_init_fn seeds the generators of a worker process and does nothing else.
+    Where no worker makes the samples, such a function has nothing to do."""
     if identity.is_a(init, ("fastloader.compat.timm.mixup", "WorkerSeeding")):
         return bool(init.usual)
     return _seeds(init, set())
 
 
 def _seeds(value: Any, seen: set[int]) -> bool:
-    """Whether a function, or a value that it works with, can do nothing but seed."""
+    """Returns whether a function, or a value that it works with, can do nothing but seed."""
     value = _undecorated(value)
     if id(value) in seen or value is None or type(value) in (bool, float, int, str):
         return True
@@ -96,9 +96,9 @@ def _seeds(value: Any, seen: set[int]) -> bool:
 
 
 def _names_seeding(code: CodeType, names: dict[str, Any], seen: set[int]) -> bool:
-    """Whether code names nothing else."""
-    for each in dis.get_instructions(code):
-        name, what = each.argval, each.opname
+    """Returns whether code names nothing else."""
+    for instruction in dis.get_instructions(code):
+        name, what = instruction.argval, instruction.opname
         if what in ("LOAD_GLOBAL", "LOAD_NAME"):
             found = names.get(name, getattr(builtins, name, names))
             if found is names or not _seeds(found, seen):
@@ -108,11 +108,11 @@ def _names_seeding(code: CodeType, names: dict[str, Any], seen: set[int]) -> boo
                 return False
         elif what in ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD"):
             if name not in _SEEDING or not all(
-                _is_own(*each) for each in _FOUND if each[1] == name
+                _is_own(*instruction) for instruction in _FOUND if instruction[1] == name
             ):
                 return False
         elif (
-            each.opcode in dis.hasname
+            instruction.opcode in dis.hasname
             or what
             in ("STORE_SUBSCR", "DELETE_SUBSCR", "RAISE_VARARGS")  # the last for assert, too
             or (what == "STORE_DEREF" and name in code.co_freevars)
@@ -123,8 +123,8 @@ def _names_seeding(code: CodeType, names: dict[str, Any], seen: set[int]) -> boo
 
 
 def _is_own(module: Any, name: str, found: Any) -> bool:
-    """Whether a module has under this name what belongs there: what was there when it was imported, with
-    the code of its source."""
+    """Returns whether a module has under this name what belongs there: what was there when it was
+    imported, with the code of its source."""
     function = getattr(found, "__func__", found)
     if _undecorated(vars(module).get(name)) is not found:
         return False

@@ -18,7 +18,7 @@ _OF_PANDAS = (("pandas", "Index"), ("pandas", "RangeIndex"))
 
 
 def by_place(values: Any, what: str) -> Any:
-    """The values themselves, if each of them is found by its place.
+    """Returns the values themselves, if each of them is found by its place.
 
     Raises:
         NotNative: for any other sequence, such as a list with an order or elements of its own. It says
@@ -37,7 +37,8 @@ def by_place(values: Any, what: str) -> Any:
 
 
 def picked_by(subset: Any) -> Any:
-    """The indices of a Subset as int64. torch refuses whatever a list would not take for an index.
+    """Returns the indices of a Subset as int64. torch refuses whatever a list would not take for an
+    index.
 
     Raises:
         NotNative: if they are not whole numbers.

@@ -167,9 +167,9 @@ def _hand_down() -> None:
 
 
 def _pool_class() -> type[concurrent.futures.ThreadPoolExecutor] | None:
-    """ThreadPoolExecutor, or None if nobody can make one any more: its module is loaded at the first
-    look at it, and refuses to be once the interpreter has waited for its threads. An atexit function
-    may begin an epoch as late as that."""
+    """Returns ThreadPoolExecutor, or None if nobody can make one any more: its module is loaded at the
+    first look at it, and refuses to be once the interpreter has waited for its threads. An atexit
+    function may begin an epoch as late as that."""
     try:
         return concurrent.futures.ThreadPoolExecutor
     except RuntimeError:

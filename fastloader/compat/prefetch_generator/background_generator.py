@@ -19,7 +19,7 @@ _PATIENCE = 5.0
 
 
 class _Shared:
-    """What the thread and its BackgroundGenerator share. The thread does not refer to the
+    """The state that the thread and its BackgroundGenerator share. The thread does not refer to the
     BackgroundGenerator, so that dropping that ends the thread.
 
     The queues are SimpleQueues, because a finalizer may interrupt them on the same thread, where the
@@ -158,7 +158,7 @@ class BackgroundGenerator(Generic[T]):
             del item  # breaks the cycle of this frame and the error
 
     def next(self) -> T:
-        """Does ``next(self)``, as in Python 2 and the original."""
+        """Returns ``next(self)``, as in Python 2 and the original."""
         return self.__next__()
 
     def close(self) -> None:
@@ -177,11 +177,12 @@ class BackgroundGenerator(Generic[T]):
             self._shared.items.put((False, StopIteration()))  # each thread that wakes does so again
 
     def is_alive(self) -> bool:
-        """Whether the thread still runs."""
+        """Returns whether the thread still runs."""
         return self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits ``timeout`` seconds at most for the thread, which ends when all was made and taken."""
+        """Waits for the thread, ``timeout`` seconds at most. The thread ends when all was made and
+        taken."""
         self._thread.join(timeout)
 
     def __enter__(self) -> BackgroundGenerator[T]:

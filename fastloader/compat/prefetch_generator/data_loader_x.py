@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastloader._core.order.progress import Progress
-from fastloader._core.sources.python.iterators import PolledIterator
+from fastloader._core.sources.python.iterators import WorkerIterator
 from fastloader.compat.prefetch_generator.background_generator import BackgroundGenerator
 from fastloader.loader import FastLoader
 
@@ -55,7 +55,7 @@ class DataLoaderX(FastLoader[Any]):
             # life.
             end, thread, source = self._background
             end()
-            if isinstance(source, PolledIterator):  # a subclass may have made another kind
+            if isinstance(source, WorkerIterator):  # a subclass may have made another kind
                 source.leave()
             thread.join()
         source = super()._torch_iterator()

@@ -1,5 +1,4 @@
-"""``ImageDataset``, which is timm's, with timm's rule for files that cannot be read, and its
-readers."""
+"""``ImageDataset`` and its readers, as timm has them, with timm's rule for files that cannot be read."""
 
 from __future__ import annotations
 
@@ -107,7 +106,7 @@ def _pictures(root: str, types: Sequence[str]) -> Any:
 
 
 def natural_key(text: str) -> list[Any]:
-    """The key that sorts digits as numbers and ignores case."""
+    """Returns the key that sorts digits as numbers and ignores case."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text.lower())]
 
 
@@ -252,7 +251,7 @@ class ImageDataset(Dataset[Any]):
         return len(self.reader)
 
     def filename(self, index: int, basename: bool = False, absolute: bool = False) -> Any:
-        """The name of a sample's file, relative to the root."""
+        """Returns the name of a sample's file, relative to the root."""
         return self.reader.filename(index, basename, absolute)
 
     def filenames(self, basename: bool = False, absolute: bool = False) -> Any:

@@ -136,8 +136,8 @@ class PrefetchLoader:
 
     @property
     def mixup_enabled(self) -> bool:
-        """Whether a FastCollateMixup, ours or timm's, is the loader's collate_fn and mixes. Setting this
-        acts on batches that are not drawn yet. Without such a collate_fn it does nothing, as in timm."""
+        """Whether a FastCollateMixup, ours or timm's, is the loader's collate_fn and mixes. Setting it
+        affects batches that are not drawn yet. Without such a collate_fn it does nothing, as in timm."""
         return bool(getattr(self.loader.collate_fn, "mixup_enabled", False))
 
     @mixup_enabled.setter
@@ -175,7 +175,7 @@ class PrefetchLoader:
         return None if self.device.type == "cpu" else devices.StreamSide(self.device).consumer()
 
     def stats(self) -> dict[str, Any]:
-        """See `FastLoader.stats`."""
+        """Returns the counters; see `FastLoader.stats`."""
         return {**self._inside.stats()}
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class PrefetchLoader:
 
 
 def adapt_to_chs(values: float | Sequence[float], channels: int) -> tuple[float, ...]:
-    """One number per channel; see `PrefetchLoader`."""
+    """Returns one number per channel; see `PrefetchLoader`."""
     if not isinstance(values, Sequence):
         return (float(values),) * channels
     if len(values) == channels:
@@ -207,8 +207,8 @@ def _check_delivery(
     delivery = loader._runtime.delivery
     made = delivery.normalization
     assert made is not None
-    asked = delivery.spec.asked
-    own: tuple[Any, ...] = ("cpu" if asked is None else asked, made.mean, made.std, made.dtype)
+    target = delivery.spec.given
+    own: tuple[Any, ...] = ("cpu" if target is None else target, made.mean, made.std, made.dtype)
     if own[0] != device:  # perhaps two names of the same device
         own = (devices.resolve_device(own[0]), *own[1:])
         device = devices.resolve_device(device) or torch.device("cpu")
@@ -331,8 +331,8 @@ class MultiEpochsDataLoader(FastLoader[Any]):
 
 class _Forever:
     """Gives the epochs of a sampler one behind the other. Its state says which batch of which epoch was
-    given last. How an epoch drew its order is kept as soon as it is drawn, which may be before the loop
-    has come there: `begun_since` gives it, for the state."""
+    given last. It keeps how an epoch drew its order as soon as that is drawn, which may be before the
+    loop has come there: `begun_since` gives it, for the state."""
 
     draws_again = True  # see `order.samplers.Samplers`
 
@@ -363,35 +363,35 @@ class _Forever:
 
     @property
     def _sampler(self) -> Any:
-        """A batch sampler's own."""
+        """The sampler inside a batch sampler, or the sampler itself."""
         return getattr(self.sampler, "sampler", self.sampler)
 
     def _numbered(self) -> Any:
-        """The number of the sampler's next epoch, if it can be told one."""
+        """Returns the number of the sampler's next epoch, if the sampler takes a number."""
         sampler = self._sampler
         return getattr(sampler, "epoch", None) if hasattr(sampler, "set_epoch") else None
 
     def _drawn(self, epoch: int) -> Iterator[Any]:
-        """The batches of an epoch, and notes how they are drawn, or draws them again as was noted. The
-        global generator is the user's and stays as it is then."""
+        """Gives the batches of an epoch, and notes how they are drawn, or draws them again as was noted.
+        Drawing again leaves the global generator as it is, because it is the user's."""
         owners = (self._sampler, self.sampler)
-        its = generators.distinct(*[getattr(each, "generator", None) for each in owners])
-        before = generators.states_of(its)
+        sources = generators.distinct(*[getattr(each, "generator", None) for each in owners])
+        before = generators.states_of(sources)
         known = self._begun.get(epoch)
         if known is not None:
-            generators.put_back(its, generators.decoded(known))
+            generators.put_back(sources, generators.decoded(known))
         batches = iter(self.sampler)
         first = [*itertools.islice(batches, 1)]  # with which torch's samplers draw
         if known is None:
-            states = generators.changed(before, generators.states_of(its))
+            states = generators.changed(before, generators.states_of(sources))
             self._begun[epoch] = self._texts.of_states(states)
         else:
-            generators.put_back(its[:1], before[:1])
+            generators.put_back(sources[:1], before[:1])
         return itertools.chain(first, batches)
 
     def begun_since(self, epoch: int) -> dict[str, Any]:
-        """How each epoch from that one on drew its order, of those that have begun. The loop is past the
-        others, which are forgotten."""
+        """Returns how each epoch from ``epoch`` on drew its order, of those that have begun. It forgets
+        earlier epochs, which the loop has passed."""
         # In place: another thread may be drawing the next one.
         for past in [each for each in list(self._begun) if each < epoch]:
             del self._begun[past]
@@ -410,8 +410,8 @@ class _Forever:
 
 
 class ErasingLoader(FastLoader[Any]):
-    """A FastLoader with one more argument, ``random_erasing``, which needs mean and std, or dtype. It
-    is an argument, because frameworks make a loader again from its arguments and so keep it."""
+    """A FastLoader with one more argument, ``random_erasing``, which needs mean and std, or dtype. It is
+    an argument because frameworks make a loader again from its arguments."""
 
     def __init__(
         self, *args: Any, random_erasing: RandomErasing | None = None, **kwargs: Any
@@ -482,7 +482,7 @@ def create_loader(
     batch_schedule_random_mix: float = 0.1,
     num_batches: int | None = None,
 ) -> PrefetchLoader | FastLoader[Any]:
-    """timm 1.0.31's ``create_loader``, with its arguments, over a FastLoader.
+    """Makes a loader over a FastLoader, with the arguments of timm 1.0.31's ``create_loader``.
 
     Native are RandomResizedCrop, flips, resize and centre crop in all of timm's crop modes: C++ threads
     decode, crop, resize and normalise the pictures of folder datasets. Colour jitter, grayscale, blur,

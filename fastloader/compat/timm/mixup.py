@@ -44,16 +44,16 @@ def fast_collate(batch: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
         targets = targets.long()
     if isinstance(pictures[0], tuple):
         splits = len(pictures[0])
-        if any(len(each) != splits for each in pictures):
-            counts = sorted({len(each) for each in pictures})
+        if any(len(picture) != splits for picture in pictures):
+            counts = sorted({len(picture) for picture in pictures})
             raise ValueError(f"the samples of a batch hold different numbers of pictures: {counts}")
-        pictures = [each[split] for split in range(splits) for each in pictures]
+        pictures = [picture[split] for split in range(splits) for picture in pictures]
         targets = targets.repeat((splits,) + (1,) * (targets.ndim - 1))
-    for each in pictures:
-        if not isinstance(each, torch.Tensor | np.ndarray) or str(each.dtype)[-5:] != "uint8":
+    for picture in pictures:
+        if not isinstance(picture, torch.Tensor | np.ndarray) or str(picture.dtype)[-5:] != "uint8":
             raise TypeError(
                 "fast_collate takes pictures as uint8 tensors or arrays (C, H, W), got "
-                f"{_shown(each)}; end the transform in PILToTensor, or give a collate_fn of your own"
+                f"{_shown(picture)}; end the transform in PILToTensor, or give a collate_fn of your own"
             )
     return default_collate(pictures), targets
 
@@ -77,7 +77,7 @@ class WorkerSeeding:
 
     @property
     def usual(self) -> bool:
-        """Whether nothing is left to do without worker processes."""
+        """Whether there is nothing to do without worker processes."""
         return not callable(self.seeding)
 
     def __call__(self, worker_id: int) -> None:

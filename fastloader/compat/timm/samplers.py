@@ -97,8 +97,8 @@ class RepeatAugSampler(Sampler[int]):
         else:
             repeated = math.ceil(self.num_repeats * length)
         # Only this rank's part of the repeated list is made, because the whole may be large.
-        mine = range(self.rank, self.total_size, self.num_replicas)[: self.num_selected_samples]
-        return iter([int(order[int(i % repeated // self.num_repeats)]) for i in mine])
+        places = range(self.rank, self.total_size, self.num_replicas)[: self.num_selected_samples]
+        return iter([int(order[int(i % repeated // self.num_repeats)]) for i in places])
 
     def __len__(self) -> int:
         return self.num_selected_samples

@@ -1,4 +1,4 @@
-"""timm's chains of transforms. They are made of ours where ours can do it, others by timm."""
+"""timm's chains of transforms, made of ours where these do the same, and by timm otherwise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fastloader.transforms.timm import (
 
 
 def import_timm(argument: str) -> Any:
-    """``timm.data``. Raises ImportError without it, which says that ``argument`` needs it."""
+    """Imports ``timm.data``. Raises ImportError without it, which says that ``argument`` needs it."""
     try:
         return importlib.import_module("timm.data")
     except Exception as error:  # a torchvision of another torch is a RuntimeError
@@ -84,7 +84,7 @@ def _check_interpolation(options: Mapping[str, Any]) -> None:
 
 
 def what_needs_timm(options: Mapping[str, Any]) -> str:
-    """The option that needs timm, in words; empty if the chain is made here."""
+    """Names the option that needs timm, in words; empty if the chain is made here."""
     names: list[str] = []
     if options["tf_preprocessing"] and options["use_prefetcher"]:
         names = ["tf_preprocessing"]
@@ -102,14 +102,14 @@ def what_needs_timm(options: Mapping[str, Any]) -> str:
 
 
 def _one_colour(mean: Sequence[float]) -> bool:
-    """Whether the mean colour, with which policies fill what they uncover, is one of a picture that
-    recipes know, grey or RGB."""
+    """Returns whether the mean colour, with which policies fill what they uncover, is one of a picture
+    that recipes know, grey or RGB."""
     return len(mean) in (1, 3)
 
 
 def _jitters(options: Mapping[str, Any]) -> bool:
-    """Whether colours are changed at all. Factors of 0 change nothing, and a policy takes the place of
-    the jitter, unless "3a" is a part of its name."""
+    """Returns whether colours are changed at all. Factors of 0 change nothing, and a policy takes the
+    place of the jitter, unless "3a" is a part of its name."""
     factors, policy = options["color_jitter"], options["auto_augment"]
     if factors is None or options["color_jitter_prob"] == 0 or (policy and "3a" not in policy):
         return False

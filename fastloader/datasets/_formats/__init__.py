@@ -1,1 +1,1 @@
-"""What is behind the datasets: the formats in which pictures lie."""
+"""The formats in which pictures lie, behind the datasets."""

@@ -52,7 +52,7 @@ HEADER_BYTES = {version: header.size for version, header in _HEADERS.items()}
 
 
 def lmdb_module() -> Any:
-    """The ``lmdb`` package. Raises ImportError, which says how to get it, if it is missing."""
+    """Imports the ``lmdb`` package. Raises ImportError, which says how to get it, if it is missing."""
     try:
         import lmdb
     except ImportError as error:
@@ -124,18 +124,18 @@ def _decoded_record(view: memoryview, key: bytes, version: int, check: bool) -> 
 
 
 def data_file(path: str) -> str:
-    """The data file of an environment, which is a file or a folder with data.mdb in it."""
+    """Returns the data file of an environment, which is a file or a folder with data.mdb in it."""
     return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
 
 
 def is_lmdb(file: str) -> bool:
-    """Whether a file begins as LMDB's do."""
+    """Returns whether a file begins as LMDB's do."""
     with open(file, "rb") as opened:
         return opened.read(20)[16:] in (b"\xde\xc0\xef\xbe", b"\xbe\xef\xc0\xde")
 
 
 def check_size(environment: Any, path: str) -> int:
-    """The least bytes of an lmdb environment's file. Raises DamagedError if it was cut off:
+    """Returns the least bytes of an lmdb environment's file. Raises DamagedError if it was cut off:
     reading after the end of a mapped file would kill the process with SIGBUS."""
     wanted = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     there = os.path.getsize(data_file(path))
@@ -182,11 +182,11 @@ class Environment(WatchedFile):
             raise
 
     def will_need(self, indices: list[int], count: int) -> None:
-        """Has the system read these of ``count`` records from the disk, each as a whole and all at the
-        same time. Waits for nothing. Without this a cold record would come page by page: readahead is
-        off, because it knows nothing of records, and the lmdb package touches each page of what it
-        returns. Raises DamagedError if the file was written over, as the records are others then. What
-        was cut off is an error of each record."""
+        """Asks the system to read these records ahead, all at the same time. Waits for nothing. Without
+        this a cold record would come page by page: readahead is off, because it knows nothing of
+        records, and the lmdb package touches each page of what it returns. Raises DamagedError if the
+        file was written over, as the records are others then. What was cut off is an error of each
+        record."""
         self._check(cut_off=False)
         if self._extents is None:
             self._extents = self._read_extents()
@@ -196,7 +196,7 @@ class Environment(WatchedFile):
                     os.posix_fadvise(self._descriptor, offset, size, os.POSIX_FADV_WILLNEED)
 
     def _read_extents(self) -> Any:
-        """The extents, of shape (count, 2), or (0, 2) without any that can be used."""
+        """Reads the extents, of shape (count, 2), or (0, 2) without any that can be used."""
         stored = self.read(EXTENTS) or b""
         if len(stored) % 16 or not hasattr(os, "posix_fadvise"):
             return np.zeros((0, 2), np.int64)
@@ -205,20 +205,21 @@ class Environment(WatchedFile):
         return extents.astype(np.int64) if inside else np.zeros((0, 2), np.int64)
 
     def entries(self) -> int:
-        """How many entries the file says it has, but no more than it has room for."""
-        said = self._environment.stat()["entries"]
-        return int(min(said, os.fstat(self._descriptor).st_size // 8))
+        """Returns how many entries the file says it has, but no more than it has room for."""
+        claimed = self._environment.stat()["entries"]
+        return int(min(claimed, os.fstat(self._descriptor).st_size // 8))
 
     def get(self, key: bytes) -> memoryview | None:
-        """The value of a key without a copy; None if it is missing. Raises DamagedError if the file has
-        changed since it was opened: LMDB reads its pages by itself, and garbage may end the process."""
+        """Returns the value of a key without a copy; None if it is missing. Raises DamagedError if the
+        file has changed since it was opened: LMDB reads its pages by itself, and garbage may end the
+        process."""
         self._check()
         found: memoryview | None = self._transaction.get(key)
         return found
 
     def read(self, key: bytes) -> bytes | None:
-        """A copy of the value of a key; None if it is missing. Raises DamagedError, which names file and
-        key, also if the file loses the value meanwhile."""
+        """Returns a copy of the value of a key; None if it is missing. Raises DamagedError, which names
+        file and key, also if the file loses the value meanwhile."""
         found = self.get(key)
         if found is None:
             return None
@@ -228,7 +229,7 @@ class Environment(WatchedFile):
             raise self.damaged(str(error)) from None
 
     def _has_changed(self, cut_off: bool = True) -> bool:
-        """``cut_off``: whether a file that is too short counts."""
+        """Returns whether the file has changed. ``cut_off``: whether a file that is too short counts."""
         try:
             now = os.fstat(self._descriptor)
         except OSError:
@@ -272,7 +273,8 @@ def open_environment(path: str) -> Environment:
 
 
 def read_meta(environment: Environment) -> dict[str, Any] | None:
-    """The JSON of a file; None if the file is not ours. Raises DamagedError for another version."""
+    """Reads the JSON of a file; None if the file is not ours. Raises DamagedError for another
+    version."""
     data = environment.read(META)
     return None if data is None else parse_meta(data, environment.path)
 

@@ -198,7 +198,7 @@ def _unpickled(environment: Environment, key: bytes) -> Any:
 
 
 def read_keys(environment: Environment) -> list[bytes]:
-    """The keys of the samples, from ``__keys__`` or counted up to ``__len__``."""
+    """Reads the keys of the samples, from ``__keys__`` or counted up to ``__len__``."""
     if environment.get(b"__keys__") is not None:
         keys = _unpickled(environment, b"__keys__")
         if not isinstance(keys, list | tuple):
@@ -259,8 +259,8 @@ def _decoded(image: Any, name: str) -> Any:
 
 
 def read_stored(environment: Environment, key: bytes, transform: Any) -> Any:
-    """What was pickled: arrays, numbers, text, in tuples, lists and dicts. The bytes of a JPEG, PNG or
-    WebP become an `EncodedImage` with this transform."""
+    """Reads what was pickled: arrays, numbers, text, in tuples, lists and dicts. The bytes of a JPEG,
+    PNG or WebP become an `EncodedImage` with this transform."""
     return _stored(_unpickled(environment, key), f"{key!r} in {environment.path}", transform)
 
 
@@ -279,7 +279,7 @@ def _stored(value: Any, name: str, transform: Any) -> Any:
 
 
 def _is_picture(beginning: bytes) -> bool:
-    """Whether a file that begins so is one that the native decoders know."""
+    """Returns whether a file that begins so is one that the native decoders know."""
     if beginning.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")):
         return True
     return beginning[:4] == b"RIFF" and beginning[8:12] == b"WEBP"

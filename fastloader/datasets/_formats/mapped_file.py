@@ -1,5 +1,5 @@
-"""Maps files into memory: those that are data, that of seek indices, and those of arrays that are
-kept beside a file. Looks whether somebody has written over one meanwhile."""
+"""Maps files into memory: those that are data, that of seek indices, and those of arrays that are kept
+beside a file. Checks whether somebody has written over one meanwhile."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ class SeekFile:
 
 
 def default_path(root: str | os.PathLike[str]) -> str:
-    """The path of a folder's file: beside the folder, so that nothing takes it for a picture."""
+    """Returns the path of a folder's file: beside the folder, so that nothing takes it for a picture."""
     return os.path.abspath(os.path.expanduser(os.fspath(root))) + ".fastloader-index"
 
 
 def found_beside(root: str | os.PathLike[str]) -> SeekFile | None:
-    """The file beside a folder; None if it is missing. Also None, with a warning, if it is damaged, and
-    always without the native module."""
+    """Opens the file beside a folder; None if it is missing. Also None, with a warning, if it is
+    damaged, and always without the native module."""
     path = default_path(root)
     if extension.load() is None or not os.path.isfile(path):
         return None
@@ -93,7 +93,7 @@ def found_beside(root: str | os.PathLike[str]) -> SeekFile | None:
 
 
 def header(count: int, table: int) -> bytes:
-    """How a file begins. ``table``: where its table begins."""
+    """Packs the beginning of a file. ``table``: where its table begins."""
     return HEADER.pack(MAGIC, VERSION, 0, count, table)
 
 
@@ -134,7 +134,7 @@ class WatchedFile:
     _changed = False
 
     def _has_changed(self) -> bool:
-        """Whether it is another file by what the system says now."""
+        """Returns whether it is another file by what the system says now."""
         raise NotImplementedError
 
     def _what_changed(self) -> str:
@@ -162,9 +162,9 @@ class WatchedFile:
 
 
 class Looks:
-    """A look at each of these files, which begins now: what was read of them before is what they hold
-    unless `check` raises. Threads look at files that took long the last time, and at all that follow one
-    that takes long now: whoever makes this waits for one such file at most."""
+    """Looks at each of these files, beginning now: what was read of them before is what they hold unless
+    `check` raises. Threads look at files that took long the last time, and at all that follow one that
+    takes long now: the thread that makes this object waits for one such file at most."""
 
     def __init__(self, files: Iterable[WatchedFile]) -> None:
         self._files = list(files)
@@ -250,13 +250,13 @@ class MappedFile(WatchedFile):
         return self
 
     def will_need(self, offset: int, size: int) -> None:
-        """Has the system read these bytes ahead. Waits for nothing."""
+        """Asks the system to read these bytes ahead. Waits for nothing."""
         if hasattr(self.mapping, "madvise") and size:
             begin = offset - offset % mmap.PAGESIZE
             self.mapping.madvise(mmap.MADV_WILLNEED, begin, offset + size - begin)
 
     def read_bytes(self, offset: int, size: int) -> bytes:
-        """These bytes. Raises ``damaged`` if they cannot be read."""
+        """Reads these bytes. Raises ``damaged`` if they cannot be read."""
         what = f"{self.path}: what lies at byte {offset}"
         try:
             return read_view(memoryview(self.mapping)[offset : offset + size], what)
@@ -309,7 +309,8 @@ def _content(status: os.stat_result) -> tuple[int, int]:
 
 
 def kept_path(path: str, folder: str | None, ending: str) -> str:
-    """Where they are kept: beside the file, or in ``folder``, which may serve files of one name."""
+    """Returns where arrays are kept: beside the file, or in ``folder``, which may serve files of one
+    name."""
     if folder is None:
         return path + ending
     name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:16]
@@ -332,7 +333,7 @@ def save_arrays(path: str, arrays: Mapping[str, Any]) -> None:
 
 
 def load_arrays(file_or_path: Any) -> dict[str, Any] | None:
-    """The arrays; None if there are none, or they are damaged."""
+    """Loads the arrays; None if there are none, or they are damaged."""
     try:
         with np.load(file_or_path, allow_pickle=False) as file:
             # `save_arrays` compresses nothing. What is compressed, or larger inside, is of another's
@@ -350,15 +351,16 @@ def load_arrays(file_or_path: Any) -> dict[str, Any] | None:
 def fingerprint_places(
     offsets: Any, before: int, behind: int, size: int, some: int = 32
 ) -> list[tuple[int, int]]:
-    """The (begin, end) of so many bytes before and behind some of the offsets in a file of that size:
-    files of one size and one time are not rare, as sizes are rounded up and copying keeps times."""
+    """Picks some of the offsets in a file of that size, and returns the (begin, end) of so many bytes
+    before and behind each: files of one size and one time are not rare, as sizes are rounded up and
+    copying keeps times."""
     offsets = np.sort(offsets)
     picked = offsets[np.linspace(0, len(offsets) - 1, some).astype(int)] if len(offsets) else []
     return [(max(0, each - before), min(each + behind, size)) for each in map(int, picked)]
 
 
 def fingerprint_of(pieces: Iterable[Any]) -> bytes:
-    """A hash of what stands in these places."""
+    """Hashes what stands in these places."""
     found = hashlib.sha256()
     for piece in pieces:
         found.update(piece)

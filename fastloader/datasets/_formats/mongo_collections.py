@@ -57,7 +57,7 @@ class Connection:
         self.__dict__.update(state)
         self._making = threading.Lock()
 
-    def _made(self) -> Any:
+    def _own_client(self) -> Any:
         if self._home is None or not self._home.here:
             # A thread of the parent may have held the lock, and a client of the parent is not to be
             # used, nor closed, here.
@@ -81,16 +81,16 @@ class Connection:
         """
         stop = stop_of_thread()
         if stop is None:
-            return self._asked(work)
+            return self._ask(work)
         answer: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
         def ask() -> None:
             try:
-                answer.put((self._asked(work, stop), None))
+                answer.put((self._ask(work, stop), None))
             except BaseException as error:
                 answer.put((None, error))
 
-        with stop.waking(lambda: answer.put((None, self._left()))):
+        with stop.waking(lambda: answer.put((None, self._ended_error()))):
             threading.Thread(target=ask, name="mongodb-query", daemon=True).start()
             found, error = answer.get()
         if error is not None:
@@ -101,14 +101,14 @@ class Connection:
         result: Result = found
         return result
 
-    def _asked(self, work: Callable[[Any], Result], stop: Stop | None = None) -> Result:
+    def _ask(self, work: Callable[[Any], Result], stop: Stop | None = None) -> Result:
         from pymongo.errors import AutoReconnect, CursorNotFound
 
         begun = time.monotonic()
         pause = _FIRST_PAUSE
         while True:
             try:
-                return work(self._made()[self.database])
+                return work(self._own_client()[self.database])
             except BadDocument:
                 raise
             except (AutoReconnect, CursorNotFound) as error:
@@ -122,19 +122,20 @@ class Connection:
             if stop is None:
                 time.sleep(seconds)
             elif stop.wait(seconds):
-                raise self._left()
+                raise self._ended_error()
             self.counters.add("retries")
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _left(self) -> Error:
+    def _ended_error(self) -> Error:
         return Error(f"MongoDB at {servers_of(self.uri)}: the loader ended before the answer came")
 
     def _error(self, error: BaseException, what: str = "") -> Error:
-        """The driver's exception without the password, which it may have in its text or its chain."""
-        said = hidden(str(error), self.uri).partition(" (configured timeouts")[0]
+        """Makes an error of the driver's exception without the password, which it may have in its text
+        or its chain."""
+        text = hidden(str(error), self.uri).partition(" (configured timeouts")[0]
         return Error(
             f"MongoDB at {servers_of(self.uri)}, database {self.database}: {what}"
-            f"{type(error).__name__}: {said[:500]}"
+            f"{type(error).__name__}: {text[:500]}"
         )
 
 
@@ -159,25 +160,25 @@ def _client(uri: str, timeout: float) -> Any:
         "sockettimeoutms": milliseconds,
         "retryreads": False,  # by `Connection.call`, which counts
     }
-    said = uri.partition("?")[2].lower()
+    query = uri.partition("?")[2].lower()
     for name in list(options):
-        if f"{name}=" in said:
+        if f"{name}=" in query:
             del options[name]
     return mongo_module().MongoClient(uri, connect=False, **options)
 
 
 def servers_of(uri: str) -> str:
-    """The part of a URI that may be shown: the servers, without user, password and options."""
+    """Returns the part of a URI that may be shown: the servers, without user, password and options."""
     return _authority(uri).rpartition("@")[2] or "?"
 
 
 def _authority(uri: str) -> str:
-    """User, password and servers."""
+    """Returns user, password and servers."""
     return re.split(r"[/?]", uri.partition("://")[2], maxsplit=1)[0]
 
 
 def hidden(text: str, uri: str) -> str:
-    """The text without the password of the URI, as that is written there and as it is meant."""
+    """Hides the password of the URI in a text, as it is written there and as it is meant."""
     before, at, _servers = _authority(uri).rpartition("@")
     secrets = [before.partition(":")[2]] if at else []
     secrets += re.findall(r"[?&]tlsCertificateKeyFilePassword=([^&]+)", uri, re.IGNORECASE)
@@ -225,8 +226,8 @@ def documents(reply: bytes, field: str, options: Any) -> Iterator[dict[str, Any]
 
 
 def _place_of(document: memoryview, name: bytes) -> tuple[int, int, int] | None:
-    """Where the element of this name begins, where its bytes begin, and where they end. None if it has
-    no plain bytes, or stands behind something that is not known here."""
+    """Returns where the element of this name begins, where its bytes begin, and where they end. None if
+    it has no plain bytes, or stands behind something that is not known here."""
     at, last = 4, len(document) - 1
     # Names are short. Behind this there is the picture, in a document of few fields.
     head = bytes(document[:4096])
@@ -297,8 +298,8 @@ class Documents:
             )
 
     def of(self, database: Any, keys: list[Any]) -> dict[Any, tuple[Any, Any]]:
-        """(picture, label) by key, of the keys for which there is a document; `TWICE` is the picture of
-        a key that two documents have.
+        """Reads (picture, label) by key, of the keys for which there is a document; `TWICE` is the
+        picture of a key that two documents have.
 
         Raises:
             BadDocument: if all take more than `MOST_BYTES` together.
@@ -308,12 +309,12 @@ class Documents:
         if self.key != "_id":
             fields["_id"] = 0
         collection = database[self.collection]
-        asked = set(wanted)
+        known = set(wanted)
         found: dict[Any, tuple[Any, Any]] = {}
         with collection.find_raw_batches({self.key: {"$in": wanted}}, fields) as replies:
             for document in self._bounded(replies, collection.codec_options):
                 key = field_of(document, self.key)
-                if not isinstance(key, Hashable) or key not in asked:
+                if not isinstance(key, Hashable) or key not in known:
                     continue  # a document whose key is a list has each of its values for a key
                 label = field_of(document, self.label) if self.label else None
                 if key in found:
@@ -332,7 +333,7 @@ class Documents:
                 yield document
 
     def all_keys(self, database: Any) -> Iterator[tuple[Any, Any]]:
-        """(key, label) of all documents, by ascending ``_id``."""
+        """Gives (key, label) of all documents, by ascending ``_id``."""
         fields = {"_id": 1, self.key: 1, **({self.label: 1} if self.label else {})}
         with database[self.collection].find({}, fields).sort("_id", 1) as cursor:
             for document in cursor:
@@ -354,14 +355,14 @@ class GridFiles(Documents):
         self.chunks = f"{collection}.chunks"
 
     def check_index(self, database: Any) -> None:
-        """The driver makes the indices of a bucket with its first file."""
+        """Checks that there is a file. The driver makes the indices of a bucket with its first file."""
         if database[self.collection].find_one({}, {"filename": 1}) is None:
             raise BadDocument(
                 f"there is no file in GridFS: {database.name}.{self.collection} is empty"
             )
 
     def all_keys(self, database: Any) -> Iterator[tuple[Any, Any]]:
-        """(name, label) of the newest file of each name, by the time of its upload."""
+        """Gives (name, label) of the newest file of each name, by the time of its upload."""
         fields = {"filename": 1, **({self.label: 1} if self.label else {})}
         newest: dict[Any, Any] = {}
         with database[self.collection].find({}, fields).sort("uploadDate", 1) as cursor:
@@ -389,7 +390,7 @@ class GridFiles(Documents):
         }
 
     def _content(self, database: Any, file: dict[str, Any]) -> bytes | None:
-        """None if the chunks are not the file's: it is being written, or removed."""
+        """Reads the content; None if the chunks are not the file's: it is being written, or removed."""
         length, read = int(file["length"]), 0
         parts: list[bytes] = []
         with database[self.chunks].find({"files_id": file["_id"]}).sort("n", 1) as chunks:
@@ -410,7 +411,7 @@ def _check_total(total: int) -> None:
 
 
 def field_of(document: Any, name: str) -> Any:
-    """The value of a field, None if it is missing."""
+    """Returns the value of a field, None if it is missing."""
     if name in document:
         return document[name]
     for part in name.split("."):
@@ -424,7 +425,8 @@ def field_of(document: Any, name: str) -> Any:
 
 
 def read_list(path: str | os.PathLike[str]) -> tuple[list[str], Any]:
-    """(keys, labels) of the well-known recipe's file: ``{"path_list": [...], "label_list": [...]}``.
+    """Reads (keys, labels) from the well-known recipe's file:
+    ``{"path_list": [...], "label_list": [...]}``.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -457,7 +459,7 @@ def whole_numbers(labels: Sequence[Any], where: str) -> Any:
 
 
 def is_label(value: Any) -> bool:
-    """Whether it is a whole number, of any type: some shells store all numbers as doubles."""
+    """Returns whether it is a whole number, of any type: some shells store all numbers as doubles."""
     return (isinstance(value, int) and not isinstance(value, bool)) or (
         isinstance(value, float) and value.is_integer()
     )

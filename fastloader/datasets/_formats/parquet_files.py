@@ -64,7 +64,7 @@ _WANTED: dict[int, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class ColumnGroup:
-    """What a row group has of a column. ``rows``: how many. ``values``: how many, nulls among them.
+    """One column's part of a row group. ``rows``: how many. ``values``: how many, nulls among them.
     ``codec``: what the values are compressed with, one of `CODECS`. ``begin`` and ``end``: where they
     lie in the file. ``plain_bytes``: how many they are, uncompressed, as the footer claims."""
 
@@ -77,7 +77,7 @@ class ColumnGroup:
 
 
 class Footer:
-    """What a file says of its row groups.
+    """Reads what a file's footer says of its row groups.
 
     Raises:
         DamagedParquet: if it is no whole Parquet file, or says of itself what cannot be.
@@ -95,12 +95,12 @@ class Footer:
             raise DamagedParquet(f"its footer would have {size} bytes")
         self._end = end - size
         with _damage():
-            said = CompactReader(data, self._end, end).struct(_WANTED)
-            self._groups = [(group[_GROUP_ROWS], group[_COLUMNS]) for group in said[_GROUPS]]
+            fields = CompactReader(data, self._end, end).struct(_WANTED)
+            self._groups = [(group[_GROUP_ROWS], group[_COLUMNS]) for group in fields[_GROUPS]]
             rows = sum(rows for rows, _ in self._groups)
             # What is read of a file takes memory in its rows, of which a footer may claim any number.
-            if rows != said[_FOOTER_ROWS] or rows > len(data):
-                raise ValueError(f"{said[_FOOTER_ROWS]} rows, in {len(data)} bytes")
+            if rows != fields[_FOOTER_ROWS] or rows > len(data):
+                raise ValueError(f"{fields[_FOOTER_ROWS]} rows, in {len(data)} bytes")
             # It takes time in the bytes of its row groups, which may all be named to be the same ones.
             sizes = [
                 chunk.get(_COLUMN, {}).get(_SIZE, 0) for _, each in self._groups for chunk in each
@@ -109,8 +109,8 @@ class Footer:
                 raise ValueError(f"row groups that lie over each other, in {len(data)} bytes")
 
     def column(self, number: int, flat: bool = False) -> list[ColumnGroup]:
-        """The row groups of the column with this number. ``flat``: whether it has a value for each
-        row."""
+        """Returns the row groups of the column with this number. ``flat``: whether it has a value for
+        each row."""
         with _damage():
             return [
                 self._group(rows, columns[number], flat)
@@ -138,7 +138,7 @@ class Footer:
 
 @contextlib.contextmanager
 def _damage() -> Iterator[None]:
-    """Whatever Python finds wrong with what a footer says is an error that names the footer."""
+    """Makes whatever Python finds wrong with what a footer says an error that names the footer."""
     try:
         yield
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
@@ -164,11 +164,11 @@ def kept_places(
     rows: int,
     walk: Callable[[], list[tuple[Any, Any]]],
 ) -> tuple[Any, Any]:
-    """(offsets, sizes) of a column's ``rows`` values, which ``walk`` finds, row group by row group. They
-    are kept beside the file, or in ``folder``, and found anew if the file has another size, time or
-    footer since, or other values. Where nothing can be kept, they are found each time."""
+    """Returns (offsets, sizes) of a column's ``rows`` values, which ``walk`` finds, row group by row
+    group. They are kept beside the file, or in ``folder``, and found anew if the file has another size,
+    time or footer since, or other values. Where nothing can be kept, they are found each time."""
     kept = kept_path(path, folder, _ENDING)
-    whose = _whose(data, status, column)
+    whose = _identity(data, status, column)
     found = load_arrays(kept)
     if found is not None and _fits(found, whose, data, rows):
         return found["offsets"], found["sizes"]
@@ -184,11 +184,11 @@ def kept_places(
     return offsets, sizes
 
 
-def _whose(data: Any, status: os.stat_result, column: str) -> Any:
-    """Bytes that differ for another file or column."""
+def _identity(data: Any, status: os.stat_result, column: str) -> Any:
+    """Returns bytes that differ for another file or column."""
     footer = int.from_bytes(data[-8:-4], "little")
-    said = f"{VERSION} {status.st_size} {status.st_mtime_ns} {column}".encode()
-    digest = hashlib.sha256(said + b"\0" + data[-8 - min(footer, len(data) - 8) :]).digest()
+    identity = f"{VERSION} {status.st_size} {status.st_mtime_ns} {column}".encode()
+    digest = hashlib.sha256(identity + b"\0" + data[-8 - min(footer, len(data) - 8) :]).digest()
     return np.frombuffer(digest, np.uint8)
 
 
@@ -198,7 +198,8 @@ def _fingerprint(data: Any, offsets: Any) -> bytes:
 
 
 def _fits(found: dict[str, Any], whose: Any, data: Any, rows: int) -> bool:
-    """Whether it is of this file, and nothing lies outside of that: it may be of anybody's making."""
+    """Returns whether it is of this file, and nothing lies outside of that: anybody may have written
+    it."""
     if not set(found) >= _NAMES or not np.array_equal(found["whose"], whose):
         return False
     offsets, sizes = found["offsets"], found["sizes"]
@@ -263,8 +264,8 @@ class ParquetFile(MappedFile):
 
     @functools.cached_property
     def reader(self) -> Any:
-        """pyarrow's. It reads what is mapped, since another file may have the path by now, and without
-        threads of its own, so that it serves in a forked process."""
+        """pyarrow's reader. It reads what is mapped, since another file may have the path by now, and
+        without threads of its own, so that it serves in a forked process."""
         import pyarrow
         from pyarrow import parquet
 
@@ -274,7 +275,7 @@ class ParquetFile(MappedFile):
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """What pyarrow finds wrong with the file, and what we do, is an error that names it."""
+        """Names the file in errors, in what pyarrow finds wrong with it and what we do."""
         import pyarrow
 
         try:
@@ -288,7 +289,7 @@ class ParquetFile(MappedFile):
 
     @property
     def features(self) -> dict[str, Any]:
-        """What ``datasets`` noted of the columns, by their names."""
+        """The notes of ``datasets`` about the columns, by their names."""
         noted = (self.reader.schema_arrow.metadata or {}).get(b"huggingface")
         try:
             found = json.loads(noted)["info"]["features"] if noted else {}
@@ -297,7 +298,7 @@ class ParquetFile(MappedFile):
         return found if isinstance(found, dict) else {}
 
     def read(self, columns: list[str]) -> Any:
-        """These columns, as a table of pyarrow.
+        """Reads these columns, as a table of pyarrow.
 
         Raises:
             KeyError: if there is no such column.
@@ -313,13 +314,13 @@ class ParquetFile(MappedFile):
         return self._held(columns).select(columns)
 
     def group_of(self, row: int) -> tuple[int, int]:
-        """(row group, number in it)"""
+        """Returns the row group of a row, and its number there."""
         group = bisect.bisect_right(self._starts, row) - 1
         return group, row - self._starts[group]
 
     def read_group(self, group: int) -> Any:
-        """The pictures of a row group, as a chunked array of pyarrow. Raises ValueError if they are too
-        large to be read for one picture."""
+        """Reads the pictures of a row group, as a chunked array of pyarrow. Raises ValueError if they
+        are too large to be read for one picture."""
         chunk = self._groups[group]
         with self._named():
             try:
@@ -338,7 +339,7 @@ class ParquetFile(MappedFile):
         return self._held([leaf]).column(0).flatten()[0]
 
     def _held(self, names: list[str]) -> Any:
-        """These columns, or leaves of columns, of all rows."""
+        """Reads these columns, or leaves of columns, of all rows."""
         with self._named():
             footer, chunks = Footer(self.mapping), []
             for number, leaf in enumerate(self._leaves()):
@@ -358,8 +359,8 @@ class ParquetFile(MappedFile):
     def _table(
         self, names: list[str], chunks: list[Chunk], groups: list[int], most: int, rows: int
     ) -> Any:
-        """What these chunks hold, which are all of these columns and row groups. ``most``: the bytes
-        that it may take. ``rows``: how many are read at a time."""
+        """Reads what these chunks hold, which are all of these columns and row groups. ``most``: the
+        bytes that it may take. ``rows``: how many are read at a time."""
         import pyarrow
 
         # A value that a page holds once may come in every row, so the file says nothing of the size of
@@ -392,7 +393,7 @@ class ParquetFile(MappedFile):
         return (schema.column(number) for number in range(len(schema)))
 
     def _find_leaf(self) -> tuple[str, int]:
-        """(path, number) of the column of bytes that the pictures are in."""
+        """Finds the column of bytes that the pictures are in: (path, number)."""
         import pyarrow
 
         schema = self.reader.schema_arrow

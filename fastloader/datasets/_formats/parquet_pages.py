@@ -20,13 +20,14 @@ _TRUE, _FALSE, _BYTE, _INT16, _INT32, _INT64, _DOUBLE, _BINARY, _LIST, _SET, _MA
 )
 _MOST_DEPTH = 12  # of structs and lists within each other; Parquet has 7
 
-# The fields of a struct that are wanted, by number. None: a number, a truth, or the length of a text;
-# otherwise a struct, or a list of structs, and what is wanted of these.
-Wanted = Mapping[int, Any]
+# The fields of a struct that a reader keeps, by number. None: a number, a truth, or the length of a
+# text; otherwise a struct, or a list of structs, and what it keeps of these.
+FieldTree = Mapping[int, Any]
 
 
 def varint(data: Any, at: int, end: int) -> tuple[int, int]:
-    """A number of 7 bits a byte, and where it ends. Raises ValueError if it does not."""
+    """Reads a number of 7 bits a byte, and returns it with the place where it ends. Raises ValueError if
+    it does not end."""
     value = shift = 0
     while at < end and shift < 64:
         byte = data[at]
@@ -39,8 +40,8 @@ def varint(data: Any, at: int, end: int) -> tuple[int, int]:
 
 
 class CompactReader:
-    """Reads a struct that begins at ``at`` of a file, and ends before ``end``. It keeps what is wanted
-    and skips the rest, so that what it takes is in proportion to what is there.
+    """Reads a struct that begins at ``at`` of a file, and ends before ``end``. It keeps the fields in a
+    ``tree`` and skips the rest, so that what it takes is in proportion to what is there.
 
     Every method raises ValueError for what is no such struct.
     """
@@ -50,8 +51,8 @@ class CompactReader:
         self.at = at
         self._end = end
 
-    def struct(self, wanted: Wanted, depth: int = 0) -> dict[int, Any]:
-        """The fields that are wanted and are there. Afterwards ``at`` is behind the struct."""
+    def struct(self, tree: FieldTree, depth: int = 0) -> dict[int, Any]:
+        """Reads the fields in ``tree`` that are there. Afterwards ``at`` is behind the struct."""
         fields: dict[int, Any] = {}
         number = 0
         while True:
@@ -60,11 +61,11 @@ class CompactReader:
                 return fields
             delta, kind = byte >> 4, byte & 0x0F
             number = number + delta if delta else self._whole()
-            value = self._value(kind, wanted.get(number), depth)
-            if number in wanted:
+            value = self._value(kind, tree.get(number), depth)
+            if number in tree:
                 fields[number] = value
 
-    def _value(self, kind: int, wanted: Wanted | None, depth: int) -> Any:
+    def _value(self, kind: int, tree: FieldTree | None, depth: int) -> Any:
         if depth > _MOST_DEPTH:
             raise ValueError("structs within structs")
         if kind in (_TRUE, _FALSE):
@@ -78,23 +79,23 @@ class CompactReader:
             self.at += size
             return size
         if kind in (_LIST, _SET):
-            return self._list(wanted, depth)
+            return self._list(tree, depth)
         if kind == _MAP:
             return self._map(depth)
         if kind != _STRUCT:
             raise ValueError(f"a value of the kind {kind}")
-        return self.struct(wanted or {}, depth + 1)
+        return self.struct(tree or {}, depth + 1)
 
-    def _list(self, wanted: Wanted | None, depth: int) -> list[Any]:
-        """Those of its values that are wanted."""
+    def _list(self, tree: FieldTree | None, depth: int) -> list[Any]:
+        """Reads a list; without a ``tree``, gives none of its values."""
         byte = self._byte()
         count, kind = byte >> 4, byte & 0x0F
         if count == 0x0F:
             count = self._varint()
         found = []
         for _ in range(count):
-            value = self._element(kind, wanted, depth)
-            if wanted is not None:
+            value = self._element(kind, tree, depth)
+            if tree is not None:
                 found.append(value)
         return found
 
@@ -105,9 +106,9 @@ class CompactReader:
             self._element(kinds >> 4, None, depth)
             self._element(kinds & 0x0F, None, depth)
 
-    def _element(self, kind: int, wanted: Wanted | None, depth: int) -> Any:
+    def _element(self, kind: int, tree: FieldTree | None, depth: int) -> Any:
         # In a list, a truth takes a byte.
-        return self._byte() if kind in (_TRUE, _FALSE) else self._value(kind, wanted, depth + 1)
+        return self._byte() if kind in (_TRUE, _FALSE) else self._value(kind, tree, depth + 1)
 
     def _whole(self) -> int:
         value = self._varint()
@@ -148,10 +149,10 @@ class DamagedParquet(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class PageHeader:
-    """``kind``: `DATA`, `DICTIONARY` or `DATA_2`. ``begin`` and ``end``: where the page lies in the
-    file. ``unpacked``: its bytes, uncompressed. ``values``: how many it has, nulls among them.
-    ``encoding``: of the values. ``levels``: the encoding of the definition levels in `DATA`, and their
-    bytes in `DATA_2`. ``repeats``: the bytes of the repetition levels in `DATA_2`."""
+    """The header of a page. ``kind``: `DATA`, `DICTIONARY` or `DATA_2`. ``begin`` and ``end``: where the
+    page lies in the file. ``unpacked``: its bytes, uncompressed. ``values``: how many it has, nulls
+    among them. ``encoding``: of the values. ``levels``: the encoding of the definition levels in `DATA`,
+    and their bytes in `DATA_2`. ``repeats``: the bytes of the repetition levels in `DATA_2`."""
 
     kind: int
     begin: int
@@ -164,8 +165,8 @@ class PageHeader:
 
 
 def read_header(data: Any, begin: int, end: int) -> PageHeader:
-    """The header of the page at ``begin``, in a part of the file that ends at ``end``. Statistics in it
-    are skipped, however long they are.
+    """Reads the header of the page at ``begin``, in a part of the file that ends at ``end``. Statistics
+    in it are skipped, however long they are.
 
     Raises:
         DamagedParquet: which names the byte, for anything else.
@@ -194,7 +195,7 @@ _TOGETHER = 1 << 16  # numbers that are unpacked at a time, a multiple of 8
 
 
 def read_runs(data: Any, begin: int, end: int, count: int, width: int) -> Any:
-    """The first ``count`` numbers of ``width`` bits, int64, which lie in these bytes.
+    """Reads the first ``count`` numbers of ``width`` bits, int64, which lie in these bytes.
 
     Raises:
         DamagedParquet: which names the byte, if there are fewer, or they are wider than 32 bits.
@@ -259,8 +260,8 @@ Places = tuple[Any, Any]  # (offsets, sizes), uint64
 
 
 def places_of(data: Any, chunk: Chunk) -> Places:
-    """Where the values of an uncompressed chunk of byte arrays lie in the file; an offset of 0: null.
-    Reads headers, levels and lengths, and no value.
+    """Finds where the values of an uncompressed chunk of byte arrays lie in the file; an offset of 0:
+    null. Reads headers, levels and lengths, and no value.
 
     Raises:
         DamagedParquet: which names the byte, if the pages are not what Parquet writes.
@@ -296,8 +297,8 @@ def places_of(data: Any, chunk: Chunk) -> Places:
 
 
 def largest_page(data: Any, chunk: Chunk) -> int:
-    """The bytes of the largest page of a chunk, uncompressed: no value is larger, however often it
-    stands in the chunk. Reads headers.
+    """Returns the bytes of the largest page of a chunk, uncompressed: no value is larger, however often
+    it stands in the chunk. Reads headers.
 
     Raises:
         DamagedParquet: which names the byte, if a header is not what Parquet writes.
@@ -311,7 +312,7 @@ def largest_page(data: Any, chunk: Chunk) -> int:
 
 
 def _levels(data: Any, page: PageHeader, defined: int) -> tuple[Any, int]:
-    """(which values are there, where they begin)"""
+    """Reads which values are there, and where they begin."""
     begin = page.begin
     if page.kind == DATA_2:
         length = page.levels

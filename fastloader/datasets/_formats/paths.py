@@ -22,7 +22,8 @@ _SIGNED = re.compile(r"[?&](sig|token|signature|x-amz-\w+|x-goog-\w+)=", re.IGNO
 
 
 class Place(NamedTuple):
-    """``root``: scheme and bucket, or scheme and host. ``path``: that of the object there."""
+    """The place of an object in a store. ``root``: scheme and bucket, or scheme and host. ``path``: that
+    of the object there."""
 
     root: str
     path: str
@@ -40,7 +41,7 @@ def scheme_of(url: str) -> str:
 
 
 def is_http(url: str) -> bool:
-    """Whether a web server has it."""
+    """Returns whether a web server has it."""
     return scheme_of(url) in ("http", "https")
 
 
@@ -77,13 +78,13 @@ def is_pattern(url: str) -> bool:
 
 
 def folder_of(pattern: str) -> str:
-    """The longest URL of a folder in which everything lies that the pattern matches."""
+    """Returns the longest URL of a folder in which everything lies that the pattern matches."""
     head = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     return head[: head.rindex("/")]
 
 
 def matches(url: str, pattern: str) -> bool:
-    """As a shell has it: a star matches no slash."""
+    """Matches a URL with a pattern as a shell does: a star matches no slash."""
     parts, wanted = url.split("/"), pattern.split("/")
     return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
@@ -96,8 +97,8 @@ _RANGE = re.compile(r"^(\d+)\.\.(\d+)$")
 
 
 def paths_of(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Iterator[str]:
-    """The paths that are named, and URLs as they are but for braces. Raises FileNotFoundError for a
-    pattern that no file matches, and ValueError for a program's output."""
+    """Gives the paths that are named, and URLs as they are but for braces. Raises FileNotFoundError for
+    a pattern that no file matches, and ValueError for a program's output."""
     for each in [shards] if isinstance(shards, str | os.PathLike) else shards:
         text = os.path.expanduser(os.fspath(each))
         if text.startswith("pipe:"):
@@ -118,7 +119,7 @@ def paths_of(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
 
 
 def _expanded(text: str) -> Iterator[str]:
-    """``a{0..2}`` and ``a{x,y}``, as a shell and WebDataset expand them."""
+    """Expands ``a{0..2}`` and ``a{x,y}``, as a shell and WebDataset do."""
     found = _BRACES.search(text)
     if found is None:
         yield text

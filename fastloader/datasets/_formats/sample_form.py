@@ -1,5 +1,5 @@
-"""Says what a sample of pictures consists of, in which form a batch of samples comes, and how a
-dataset is shown."""
+"""Says what a sample of pictures consists of, and makes samples, batches and the ``repr()`` of a
+dataset."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Reader = Callable[[list[int]], list[tuple[Any, ...]]]
 
 @dataclasses.dataclass(frozen=True)
 class SampleForm:
-    """``keys``: those of a sample that is a dict, for the picture, the label (None: it is left out) and
-    the rest; None for samples that are (picture, label) and what follows these. ``reader``: reads what
-    is in a sample beside the picture and the label; None if there is nothing. ``order``: in which the
-    keys stand in the dict; None: as here."""
+    """The form of a dataset's samples. ``keys``: those of a sample that is a dict, for the picture, the
+    label (None: it is left out) and the rest; None for samples that are (picture, label) and what
+    follows these. ``reader``: reads what a sample has besides the picture and the label; None if there
+    is nothing. ``order``: in which the keys stand in the dict; None: as here."""
 
     keys: tuple[str | None, ...] | None = None
     reader: Reader | None = None
@@ -36,7 +36,7 @@ class SampleForm:
 
     @classmethod
     def of(cls, columns: Sequence[str], reader: Reader, as_dict: bool) -> SampleForm:
-        """That of samples with columns of these names behind the picture and the label."""
+        """Makes the form of samples with columns of these names behind the picture and the label."""
         keys = (PIXELS, LABELS, *columns)
         if as_dict and len(set(keys)) < len(keys):
             raise ValueError(f"as_dict=True gives a sample the keys {keys}: each may be there once")
@@ -50,21 +50,23 @@ class SampleForm:
     def sample(
         self, picture: Any, label: Any, index: int, others: tuple[Any, ...] | None = None
     ) -> Any:
-        """The dataset's sample of this number. ``others``: its columns, if they were read already."""
+        """Makes the dataset's sample of this number. ``others``: its columns, if they were read
+        already."""
         if others is None:
             others = () if self.reader is None else self.reader([index])[0]
         return self._put_together((picture, label, *others), tuple)
 
     def others(self, indices: list[int]) -> list[Any]:
-        """The columns of these samples, as ``default_collate`` makes them."""
+        """Reads the columns of these samples, as ``default_collate`` makes them."""
         return [] if self.reader is None else self._collated(self.reader(indices))
 
     def read(
         self, indices: list[int], spares: Iterable[int] = ()
     ) -> tuple[list[Any], dict[int, Exception]]:
-        """(the columns of these samples, what was raised for those that cannot be read, by their
-        positions). The row of another sample stands in the place of a row that cannot be read, so that
-        the columns have their full size: of these samples, or else of ``spares``."""
+        """Reads the columns of these samples, and returns with them what was raised for samples that
+        cannot be read, by their positions. The row of another sample stands in the place of a row that
+        cannot be read, so that the columns have their full size: of these samples, or else of
+        ``spares``."""
         if self.reader is None:
             return [], {}
         try:
@@ -83,7 +85,8 @@ class SampleForm:
     def _one_by_one(
         reader: Reader, indices: Iterable[int]
     ) -> tuple[list[Any], dict[int, Exception]]:
-        """(a row for each sample, and anything for one that cannot be read; what was raised for that)"""
+        """Reads a row for each sample, with anything for one that cannot be read, and returns with them
+        what was raised for that."""
         rows: list[Any] = []
         bad: dict[int, Exception] = {}
         for place, index in enumerate(indices):
@@ -96,7 +99,7 @@ class SampleForm:
 
     @staticmethod
     def _first_of(reader: Reader, indices: Iterable[int]) -> Any | None:
-        """The row of the first of these samples that can be read."""
+        """Reads the row of the first of these samples that can be read."""
         for index in indices:
             with contextlib.suppress(Exception):
                 return reader([index])[0]
@@ -110,8 +113,8 @@ class SampleForm:
         return list(default_collate([dict(zip(names, row, strict=True)) for row in rows]).values())
 
     def batch(self, images: Any, labels: Any, others: list[Any], container: type) -> Any:
-        """A batch, as ``default_collate`` makes it of such samples, and in such a container if they are
-        tuples. ``others``: the columns."""
+        """Makes a batch, as ``default_collate`` makes it of such samples, and in such a container if
+        they are tuples. ``others``: the columns."""
         return self._put_together((images, labels, *others), container)
 
     def _put_together(self, values: tuple[Any, ...], container: type) -> Any:
@@ -125,7 +128,7 @@ PLAIN = SampleForm()
 
 
 def checked_columns(columns: Sequence[str]) -> list[str]:
-    """The names as a list. Raises TypeError for text, whose letters would be names."""
+    """Returns the names as a list. Raises TypeError for text, whose letters would be names."""
     if isinstance(columns, str):
         raise TypeError(f"columns is a list of names: [{columns!r}]")
     return list(columns)
@@ -177,8 +180,8 @@ class NoColumn(KeyError):
 
 
 def shown_dataset(dataset: Any, facts: Mapping[str, Any]) -> str:
-    """The repr of a dataset, as torchvision shows its own. ``facts``: what else there is to say, such as
-    where it lies."""
+    """Returns the repr of a dataset, as torchvision shows its own. ``facts``: what else there is to say,
+    such as where it lies."""
     body = [f"Number of datapoints: {len(dataset)}"]
     body += [f"{head}: {fact}" for head, fact in facts.items()]
     functions = {
@@ -194,5 +197,5 @@ def shown_dataset(dataset: Any, facts: Mapping[str, Any]) -> str:
 
 
 def shown_files(files: list[str]) -> str:
-    """The first of several files, and how many there are."""
+    """Names the first of several files, and says how many there are."""
     return f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else "".join(files)

@@ -53,12 +53,13 @@ class Sample(NamedTuple):
 
 
 def own_name(read: Callable[[int, int], bytes], offset: int, key: str, ending: str) -> str:
-    """The name of the member at ``offset``, of the sample ``key``, as the tar has it: ``ending`` is in
-    lower case. ``read`` gives (offset, size) of the tar, and what it raises is left to the caller."""
+    """Returns the name of the member at ``offset``, of the sample ``key``, as the tar has it: ``ending``
+    is in lower case. ``read`` gives (offset, size) of the tar, and what it raises is left to the
+    caller."""
     name = f"{key}.{ending}"
     header = read(offset - tarfile.BLOCKSIZE, tarfile.BLOCKSIZE)
-    its, prefix = (os.fsdecode(each.split(b"\0")[0]) for each in (header[:100], header[345:500]))
-    for found in (its, f"{prefix}/{its}"):
+    member, prefix = (os.fsdecode(each.split(b"\0")[0]) for each in (header[:100], header[345:500]))
+    for found in (member, f"{prefix}/{member}"):
         if found.startswith(f"{key}.") and found.lower() == name.lower():
             return found
     # A long name stands in blocks of its own in front of the header, maybe among other records.
@@ -74,7 +75,7 @@ class DamagedTar(ValueError):
 
 
 def members_of(data: Any, path: str) -> list[Member]:
-    """The files of a tar, ``data``, which is mapped into memory. Contents are not read.
+    """Lists the files of a tar, ``data``, which is mapped into memory. Contents are not read.
 
     Raises:
         DamagedTar: which names ``path`` and the byte, if it is no tar, is damaged, or was cut off.
@@ -120,9 +121,9 @@ def _members_by_python(data: Any, path: str) -> Iterator[Member]:
 
 
 def samples_of(members: list[Member], path: str) -> Iterator[Sample]:
-    """Neighbouring files of one key, as WebDataset groups them. Files that have no extension, and those
-    that WebDataset keeps for itself (``__...__``), are left out. A key that comes again later
-    makes a sample of its own.
+    """Groups neighbouring files of one key, as WebDataset does. Files that have no extension, and those
+    that WebDataset keeps for itself (``__...__``), are left out. A key that comes again later makes a
+    sample of its own.
 
     Raises:
         DamagedTar: if a sample has two files of one extension.
@@ -153,9 +154,9 @@ _WORDS = {"v1.1": 3, "v1.2": 4}  # of a file, by the version: extension, offset,
 
 
 def read_idx(data: Any, path: str, modified: int) -> list[Sample] | None:
-    """The samples of the shard ``data`` by the file ``<shard>.idx`` beside it. None if there is none, if
-    it is older than the shard (``modified``, in nanoseconds), or does not fit it: then the shard is
-    walked over."""
+    """Reads the samples of the shard ``data`` from the file ``<shard>.idx`` beside it. None if there is
+    none, if it is older than the shard (``modified``, in nanoseconds), or does not fit it: then the
+    shard is walked over."""
     idx = os.path.splitext(path)[0] + ".idx"
     try:
         if os.stat(idx).st_mtime_ns < modified:
@@ -189,16 +190,16 @@ def _samples(lines: Any) -> Iterator[Sample]:
 
 
 def _fits(samples: list[Sample], data: Any) -> bool:
-    """Whether all files lie in the shard, and the first and the last stand behind a header that says
-    the same: the index of another shard, and of one that has grown or was cut off, does not."""
+    """Returns whether all files lie in the shard, and the first and the last stand behind a header that
+    says the same: the index of another shard, and of one that has grown or was cut off, does not."""
     places = [place for sample in samples for place in sample.files.values()]
     for offset, size in places:
         if offset < _BLOCK or offset % _BLOCK or size < 0 or offset + size > len(data):
             return False
     last = max(places)
     for offset, size in (min(places), last):
-        said = bytes(data[offset - _BLOCK + 124 : offset - _BLOCK + 136]).strip(b" \0")
-        if said != b"%011o" % size and said.lstrip(b"0") != b"%o" % size:
+        digits = bytes(data[offset - _BLOCK + 124 : offset - _BLOCK + 136]).strip(b" \0")
+        if digits != b"%011o" % size and digits.lstrip(b"0") != b"%o" % size:
             return False
     end = last[0] + -(-last[1] // _BLOCK) * _BLOCK
     return bytes(data[end : end + _BLOCK]) == bytes(_BLOCK)
@@ -237,7 +238,7 @@ class TarIndex:
         return len(self.ends)
 
     def place(self, sample: int, extension: str) -> tuple[int, int] | None:
-        """(offset, size) of a sample's file of this extension; None if it has none."""
+        """Returns (offset, size) of a sample's file of this extension; None if it has none."""
         if extension not in self.extensions:
             return None
         column = self.extensions.index(extension)
@@ -259,14 +260,14 @@ def make_index(data: Any, path: str, modified: int) -> TarIndex:
     samples = read_idx(data, path, modified)
     if samples is None:
         samples = list(samples_of(members_of(data, path), path))
-    extensions = sorted({each for sample in samples for each in sample.files})
-    column = {each: number for number, each in enumerate(extensions)}
+    extensions = sorted({suffix for sample in samples for suffix in sample.files})
+    column = {suffix: number for number, suffix in enumerate(extensions)}
     places = np.zeros((2, len(samples), len(extensions)), np.uint64)
     labels = np.full(len(samples), NO_LABEL, np.int64)
     keys = [os.fsencode(sample.key) for sample in samples]
     for number, sample in enumerate(samples):
-        for each, place in sample.files.items():
-            places[:, number, column[each]] = place
+        for suffix, place in sample.files.items():
+            places[:, number, column[suffix]] = place
         if LABEL in sample.files:
             labels[number] = _label(data, *sample.files[LABEL])
     ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
@@ -274,7 +275,7 @@ def make_index(data: Any, path: str, modified: int) -> TarIndex:
 
 
 def _label(data: Any, offset: int, size: int) -> int:
-    """-1 for anything but a class number: whoever wants it, says so."""
+    """Reads a class number; -1 for anything else. A caller that needs the label says so."""
     text = bytes(data[offset : offset + min(size, _MOST_LABEL)]).strip()
     if not text.isdigit() or size > _MOST_LABEL:
         return NO_LABEL
@@ -283,8 +284,9 @@ def _label(data: Any, offset: int, size: int) -> int:
 
 
 def index_of(data: Any, path: str, status: os.stat_result, folder: str | None) -> TarIndex:
-    """The index of a shard. It is kept beside the shard, or in ``folder``, and made anew if the shard
-    has another size or time since, or other samples. Where nothing can be kept, it is made each time."""
+    """Returns the index of a shard. It is kept beside the shard, or in ``folder``, and made anew if the
+    shard has another size or time since, or other samples. Where nothing can be kept, it is made each
+    time."""
     kept = kept_path(path, folder, ENDING)
     whose = [VERSION, status.st_size, status.st_mtime_ns]
     found = _load(kept, whose)
@@ -299,8 +301,8 @@ def index_of(data: Any, path: str, status: os.stat_result, folder: str | None) -
 
 
 def kept_index(path: str, size: int, modified: int, folder: str | None) -> TarIndex | None:
-    """The index that was kept for a shard of this path, size and time in nanoseconds, which need not be
-    there itself; None if there is none."""
+    """Loads the index that was kept for a shard of this path, size and time in nanoseconds, which need
+    not be there itself; None if there is none."""
     found = _load(kept_path(path, folder, ENDING), [VERSION, size, modified])
     return None if found is None else found[0]
 
@@ -338,7 +340,7 @@ def keep_index(
 
 
 def _fingerprint_places(index: TarIndex, size: int) -> list[tuple[int, int]]:
-    """Where some headers and beginnings of files are."""
+    """Picks the places of some headers and beginnings of files."""
     return fingerprint_places(index.offsets[index.offsets > 0], _HEADER, _BEGINNING, size)
 
 
@@ -361,14 +363,15 @@ def _save(index: TarIndex, path: str, whose: list[int], fingerprint: bytes) -> N
 
 
 def _load(file_or_path: Any, whose: list[Any]) -> tuple[TarIndex, bytes] | None:
-    """None: there is none, it is of another shard, or damaged. None in ``whose`` is any number."""
+    """Loads an index; None if there is none, or it is of another shard, or damaged. None in ``whose`` is
+    any number."""
     kept = load_arrays(file_or_path)
     if kept is None or not set(kept) >= _NAMES:
         return None
     if kept["whose"].dtype != np.int64 or kept["whose"].shape != (len(whose),):
         return None
-    said = kept["whose"].tolist()
-    if any(its is not None and its != one for its, one in zip(whose, said, strict=True)):
+    saved = kept["whose"].tolist()
+    if any(now is not None and now != one for now, one in zip(whose, saved, strict=True)):
         return None
     names = os.fsdecode(kept["extensions"].tobytes())
     index = TarIndex(
@@ -376,11 +379,12 @@ def _load(file_or_path: Any, whose: list[Any]) -> tuple[TarIndex, bytes] | None:
         kept["keys"].tobytes(),
         *(kept[name] for name in ("ends", "offsets", "sizes", "labels")),
     )
-    return (index, kept["fingerprint"].tobytes()) if _is_sound(index, said[1]) else None
+    return (index, kept["fingerprint"].tobytes()) if _is_sound(index, saved[1]) else None
 
 
 def _is_sound(index: TarIndex, size: int) -> bool:
-    """Whether nothing lies outside of the shard, or of the index: it may be of anybody's making."""
+    """Returns whether nothing lies outside of the shard, or of the index: anybody may have written
+    it."""
     if index.ends.ndim != 1:
         return False
     shape = len(index), len(index.extensions)
@@ -410,8 +414,8 @@ _JSON = ("json", "jsn")
 
 
 def content_of(data: bytes, extension: str) -> Any:
-    """A whole number, text, or what JSON says; of a compound extension (``seg.json``) the last part
-    counts. Bytes for any other.
+    """Reads a whole number, text, or what JSON says; of a compound extension (``seg.json``) the last
+    part counts. Bytes for any other.
 
     Raises:
         ValueError: if the bytes are of another kind.
@@ -457,6 +461,6 @@ class TarShard(MappedFile):
     def begin_read(
         self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
     ) -> Callable[[], list[bytes]]:
-        """What gives the bytes of these (offset, size), for which no other thread is needed. Whoever
-        asks looks at the shard afterwards."""
+        """Returns a function that reads the bytes of these (offset, size), for which no other thread is
+        needed. The caller checks the shard afterwards."""
         return lambda: [self.read_bytes(offset, size) for offset, size in places]

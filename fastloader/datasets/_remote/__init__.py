@@ -1,1 +1,1 @@
-"""What lies in an object store: reading it, and keeping shards of it on this machine."""
+"""Object stores: reads what lies there, and keeps shards of it on this machine."""

@@ -39,7 +39,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.E
 
 
 def lock(descriptor: int, kind: int, path: str) -> bool:
-    """Whether it has the lock, for which it waits unless ``kind`` says otherwise.
+    """Takes a lock, and returns whether it has it. Waits for it unless ``kind`` says otherwise.
 
     Raises:
         OSError: if the file system has no such locks.
@@ -60,13 +60,13 @@ def lock(descriptor: int, kind: int, path: str) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Children that were forked meanwhile have copies of the descriptor. Without this they would keep
-    the lock when it is closed here."""
+    """Gives the lock back, also for children that were forked meanwhile. They have copies of the
+    descriptor, and without this would keep the lock when it is closed here."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def is_at(path: str, status: os.stat_result) -> bool:
-    """Whether a file, of which another process may have changed the name, is there."""
+    """Returns whether a file, of which another process may have changed the name, is there."""
     try:
         there = os.stat(path)
     except FileNotFoundError:
@@ -90,7 +90,8 @@ class HeldFile:
         return os.pread(self.descriptor, size, offset)
 
     def remove(self) -> None:
-        """Has nobody find the file any more. Those who hold it keep what they have."""
+        """Removes the name of the file, so that nobody finds it any more. Processes that hold it keep
+        what they have."""
         with contextlib.suppress(OSError):  # another user's, which is theirs to remove
             if is_at(self.path, os.fstat(self.descriptor)):
                 os.unlink(self.path)
@@ -118,7 +119,7 @@ _OURS = re.compile(r"[0-9a-f]{24}-")
 
 
 class KeptFiles:
-    """What the cache has put into a folder, which need not exist."""
+    """The files that the cache has put into a folder, which need not exist."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -133,12 +134,12 @@ class KeptFiles:
                         yield each.path, each.stat(follow_symlinks=False)
 
     def size(self, but: Collection[str] = ()) -> int:
-        """The bytes of all files, without those of the paths ``but``."""
+        """Counts the bytes of all files, without those of the paths ``but``."""
         return sum(status.st_size for path, status in self if path not in but)
 
     def unused(self, but: Collection[str]) -> tuple[list[tuple[str, int]], int]:
-        """The path and size of each file that nothing holds, in the order in which they may go, and the
-        bytes of those that are held, both without the paths ``but``."""
+        """Returns the path and size of each file that nothing holds, in the order in which they may go,
+        and the bytes of those that are held, both without the paths ``but``."""
         # What a killed process has left goes first, and last the indices: one is small, and to make it
         # again takes its whole shard.
         found = sorted(
@@ -156,7 +157,7 @@ class KeptFiles:
 
 
 def _is_held(path: str) -> bool:
-    """Whether something holds a file, or that cannot be known."""
+    """Returns whether something holds a file, or that cannot be known."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -272,7 +273,7 @@ class CacheFolder:
         return os.path.join(self.folder, name)
 
     def find(self, name: str, size: int) -> HeldFile | None:
-        """The file, if it is there. One of another size is removed: a disk has lost it."""
+        """Returns the file, if it is there. One of another size is removed: a disk has lost it."""
         path = self.path(name)
         while True:
             try:
@@ -303,9 +304,9 @@ class CacheFolder:
         write: Callable[[int], None],
         stop: threading.Event,
     ) -> tuple[HeldFile, int]:
-        """The file and how many others were removed for it. ``write`` gets a descriptor and fills it,
-        unless another process or thread makes the file already: that is waited for. ``stop`` ends
-        waiting.
+        """Makes the file, and returns it with how many others were removed for it. ``write`` gets a
+        descriptor and fills it, unless another process or thread makes the file already: that is waited
+        for. ``stop`` ends waiting.
 
         Raises:
             CacheFull: if there is no room.
@@ -344,8 +345,8 @@ class CacheFolder:
             held.close()
 
     def _begun(self, path: str) -> HeldFile | None:
-        """An unfinished file that this thread alone writes; None if another one makes it, or has just
-        made it."""
+        """Begins an unfinished file that this thread alone writes; None if another one makes it, or has
+        just made it."""
         unfinished = path + UNFINISHED
         with _permitted(unfinished):
             os.makedirs(self.folder, exist_ok=True)
@@ -362,7 +363,8 @@ class CacheFolder:
     # --- room --------------------------------------------------------------------------------------
 
     def room_for(self, names: Collection[str]) -> int:
-        """The bytes that files of these names may have in all: other files that are in use now stay."""
+        """Returns the bytes that files of these names may have in all: other files that are in use now
+        stay."""
         own = {self.path(each) + ending for each in names for ending in ("", UNFINISHED)}
         return max(0, self.most - self._kept.unused(own)[1])
 
@@ -373,7 +375,7 @@ class CacheFolder:
         removed = 0
         while True:
             with self._guarded():
-                done, more, left = self._taken(descriptor, size, unfinished)
+                done, more, left = self._take_room(descriptor, size, unfinished)
             removed += more
             if done:
                 return removed
@@ -386,9 +388,9 @@ class CacheFolder:
                     "max_bytes"
                 )
 
-    def _taken(self, descriptor: int, size: int, unfinished: str) -> tuple[bool, int, int]:
-        """Whether there is room, which is then taken, how many files were removed for it, and the bytes
-        of those that are left. Removes none if that could not help.
+    def _take_room(self, descriptor: int, size: int, unfinished: str) -> tuple[bool, int, int]:
+        """Takes the room, if there is any. Returns whether it did, how many files were removed for it,
+        and the bytes of those that are left. Removes none if that could not help.
 
         Raises:
             OSError: if the disk is full.
@@ -406,7 +408,7 @@ class CacheFolder:
                 unused.reverse()
                 if in_use + size > self.most:
                     return False, 0, in_use
-            possible = _free(self.folder) + sum(each for _path, each in unused)
+            possible = _free(self.folder) + sum(freed for _path, freed in unused)
             if full and (possible < size or not unused):  # a quota is not in what is free
                 raise OSError(
                     errno.ENOSPC,
@@ -416,9 +418,9 @@ class CacheFolder:
                 )
             if not unused:  # others have begun to use some, or they are not this user's to remove
                 return False, removed, total
-            path, each = unused.pop()
+            path, freed = unused.pop()
             if remove_unused(path):
-                total -= each
+                total -= freed
                 removed += 1
 
     def trim(self) -> int:
@@ -435,12 +437,12 @@ class CacheFolder:
         return removed
 
     def used(self) -> int:
-        """The bytes of all files that are there."""
+        """Counts the bytes of all files that are there."""
         return self._kept.size()
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """One process and one thread at a time: the lock belongs to the descriptor."""
+        """Lets in one process and one thread at a time: the lock belongs to the descriptor."""
         path = self.path(_GUARD)
         # For reading, which is all that another user may have. NFS refuses to lock such a file, and so
         # tells that it is no place for a cache before anything is fetched.
@@ -457,7 +459,7 @@ class CacheFolder:
 
 
 def _allocated(descriptor: int, size: int) -> bool:
-    """Whether the disk had the room. It is taken at once, so that no write fails later."""
+    """Returns whether the disk had the room. It is taken at once, so that no write fails later."""
     try:
         os.ftruncate(descriptor, 0)
         os.posix_fallocate(descriptor, 0, max(1, size))
@@ -471,7 +473,7 @@ def _allocated(descriptor: int, size: int) -> bool:
 
 
 def _free(folder: str) -> int:
-    """The bytes that the disk has left."""
+    """Returns the bytes that the disk has left."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 
@@ -493,7 +495,7 @@ def _permitted(path: str) -> Iterator[None]:
 
 
 def _sync(folder: str) -> None:
-    """Has the disk keep a renaming, too."""
+    """Makes the disk keep a renaming, too."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -34,9 +34,9 @@ class ChangedObject(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RemoteObject:
-    """``url``: where it is. ``size``: its bytes. ``etag``: what the store calls this version, without
-    quotes, or None.
-    ``modified``: when it was written, in nanoseconds since 1970; 0: the store does not tell."""
+    """One version of an object. ``url``: where it is. ``size``: its bytes. ``etag``: what the store
+    calls this version, without quotes, or None. ``modified``: when it was written, in nanoseconds since
+    1970; 0: the store does not tell."""
 
     url: str
     size: int
@@ -65,12 +65,12 @@ class RemoteObject:
 
     @property
     def path(self) -> str:
-        """Where it is in its bucket."""
+        """The object's path in its bucket."""
         return place_of(self.url).path
 
     @property
     def md5(self) -> str | None:
-        """What the tag says that the MD5 of the contents is. A store may use a tag of this form for
+        """The MD5 of the contents, according to the tag. A store may use a tag of this form for
         something else."""
         tag = (self.etag or "").lower()
         is_hash = len(tag) == 32 and not set(tag) - set("0123456789abcdef")
@@ -90,7 +90,8 @@ class RemoteObject:
 
 
 class FsspecBucket:
-    """Whatever fsspec knows, such as hf:// or sftp://. Its file systems have timeouts of their own."""
+    """A bucket of whatever fsspec knows, such as hf:// or sftp://. Its file systems have timeouts of
+    their own."""
 
     def __init__(self, root: str, options: Mapping[str, Any]) -> None:
         try:
@@ -155,7 +156,7 @@ _UNQUOTED = "/!$&'()*+,;=:@"  # what stands in the path of a URL as it is
 
 
 class ObstoreBucket:
-    """Whatever obstore has a driver for. Retries are the caller's, who counts them."""
+    """A bucket of whatever obstore has a driver for. The caller tries again, because it counts that."""
 
     def __init__(self, root: str, options: Mapping[str, Any], stall: float) -> None:
         store = _obstore_module().store
@@ -177,8 +178,8 @@ class ObstoreBucket:
         self._root = root
 
     def _name(self, path: str) -> str:
-        """What obstore calls the object. It quotes the names of web servers' files itself, and in a URL
-        they are quoted already."""
+        """Returns what obstore calls the object. It quotes the names of web servers' files itself, and
+        in a URL they are quoted already."""
         return unquote(path, errors="surrogateescape") if self._by_http else path
 
     def _object(self, meta: Any) -> RemoteObject:
@@ -228,21 +229,23 @@ class Bucket(Protocol):
     def head(self, path: str) -> RemoteObject: ...
 
     def get(self, wanted: RemoteObject, path: str, begin: int, end: int) -> Any:
-        """The bytes from ``begin`` to ``end`` of this version. Raises ChangedObject for another one."""
+        """Reads the bytes from ``begin`` to ``end`` of this version. Raises ChangedObject for another
+        one."""
         ...
 
     def whole(self, path: str) -> Any:
-        """All bytes of the version that is there now. Raises Error for more than a picture has."""
+        """Reads all bytes of the version that is there now. Raises Error for more than a picture has."""
         ...
 
     def below(self, path: str, after: str | None, deep: bool) -> Iterator[list[RemoteObject]]:
-        """The objects whose path begins with ``path`` and a slash, page by page. With ``after``, only
-        those whose path comes behind that one. Without ``deep``, only those with no further slash."""
+        """Lists the objects whose path begins with ``path`` and a slash, page by page. With ``after``,
+        only those whose path comes behind that one. Without ``deep``, only those with no further
+        slash."""
         ...
 
 
 def open_bucket(root: str, options: Mapping[str, Any], stall: float) -> Bucket:
-    """``stall``: the seconds without a byte after which a request fails, by obstore.
+    """Opens a bucket. ``stall``: the seconds without a byte after which a request fails, by obstore.
 
     Raises:
         ImportError: if the library is missing.
@@ -272,7 +275,7 @@ class Refused(Error):
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether a request that failed so may succeed later."""
+    """Returns whether a request that failed so may succeed later."""
     if _is_any(error, _OBSTORE, "BaseError"):
         passing = _is_any(error, _OBSTORE, "GenericError", "JoinError")
         return passing and not _HOPELESS.search(str(error))
@@ -286,15 +289,15 @@ def may_pass(error: Exception) -> bool:
 
 
 def _is_any(error: Exception, module: str, *names: str) -> bool:
-    """Whether it is an exception of one of these classes, of a library that may not be there."""
+    """Returns whether it is an exception of one of these classes, of a library that may not be there."""
     return any(isinstance(error, identity.found(module, name) or ()) for name in names)
 
 
 def explained(url: str, error: Exception, what: str = "") -> Error:
-    """The library's exception without what it may have of signatures and keys in its text or its
-    chain."""
-    said, _, details = str(error).partition("Debug source")
-    said = " ".join(re.sub(r"\?\S+", "?...", said).split())[:500]
+    """Makes an error of the library's exception, without what it may have of signatures and keys in its
+    text or its chain."""
+    text, _, details = str(error).partition("Debug source")
+    text = " ".join(re.sub(r"\?\S+", "?...", text).split())[:500]
     messages = re.findall(r'message: "([^"]*)"', details)
     if "InvalidCertificate" in details:
         messages = ["the server's certificate is not trusted"]
@@ -307,7 +310,7 @@ def explained(url: str, error: Exception, what: str = "") -> Error:
     # Some web servers answer with a page that says that there is no such file.
     refused |= "MissingContentLength" in details
     kind = Refused if refused else Error
-    return kind(f"{url}: {what}{type(error).__name__}: {said}{why}")
+    return kind(f"{url}: {what}{type(error).__name__}: {text}{why}")
 
 
 # ---- A list of objects, which goes on where a page of it failed.
@@ -321,14 +324,15 @@ class Listing:
 
     def __init__(self, wanted: Callable[[RemoteObject], bool], deep: bool) -> None:
         self.found: list[RemoteObject] = []
-        self._wanted = wanted
+        self._accepts = wanted
         self._deep = deep
         self._pages: Iterator[list[RemoteObject]] | None = None
         self._last: str | None = None
         self._ascending = True
 
     def take_page(self, bucket: Bucket, path: str) -> bool:
-        """Whether there was a page more. If it raises, the next call asks for the same page."""
+        """Takes one more page, and returns whether there was one. If it raises, the next call asks for
+        the same page."""
         if self._pages is None:
             if not self._ascending:
                 self.found, self._last = [], None
@@ -338,11 +342,11 @@ class Listing:
         except BaseException:
             self._pages = None
             raise
-        for each in page or ():
-            self._ascending &= self._last is None or self._last < each.path
-            self._last = each.path
-            if self._wanted(each):
-                self.found.append(each)
+        for entry in page or ():
+            self._ascending &= self._last is None or self._last < entry.path
+            self._last = entry.path
+            if self._accepts(entry):
+                self.found.append(entry)
         return page is not None
 
 
@@ -354,8 +358,8 @@ GAP = 1 << 18  # bytes that are read and thrown away rather than asked for aroun
 
 
 def coalesced(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The (begin, end) of requests for these (offset, size): neighbours with a gap of at most `GAP`
-    between them share one, and none asks for more than `PART`."""
+    """Returns the (begin, end) of requests for these (offset, size): neighbours with a gap of at most
+    `GAP` between them share one, and none asks for more than `PART`."""
     spans: list[tuple[int, int]] = []
     for offset, size in sorted(places):
         end = offset + size
@@ -436,8 +440,8 @@ class Connection:
         wanted: Callable[[RemoteObject], bool] = lambda _each: True,
         deep: bool = True,
     ) -> list[RemoteObject]:
-        """The objects whose URL begins with this one and a slash, if ``wanted`` takes them; without
-        ``deep``, only those with no further slash. Raises ValueError for a web server."""
+        """Lists the objects whose URL begins with this one and a slash, if ``wanted`` takes them;
+        without ``deep``, only those with no further slash. Raises ValueError for a web server."""
         place_of(url)  # raises for what no message may show
         if is_http(url):
             raise ValueError(
@@ -452,7 +456,7 @@ class Connection:
         return listing.found
 
     def read(self, wanted: RemoteObject, begin: int, end: int) -> Any:
-        """The bytes from ``begin`` to ``end``, at most `PART` of them.
+        """Reads the bytes from ``begin`` to ``end``, at most `PART` of them.
 
         Raises:
             ChangedObject: a ValueError, if another version is there now.
@@ -469,7 +473,7 @@ class Connection:
         return found
 
     def whole(self, urls: Sequence[str]) -> list[Any]:
-        """All bytes of these objects, which are read at the same time."""
+        """Reads all bytes of these objects, at the same time."""
 
         def read(url: str) -> Any:
             found = self._call(url, lambda bucket, path: bucket.whole(path))
@@ -484,8 +488,8 @@ class Connection:
     def begin_read(
         self, wanted: RemoteObject, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
     ) -> Callable[[], list[bytes]]:
-        """Has ``pool`` read the (offset, size) of one object, where neighbours share a request, and
-        returns what waits for them."""
+        """Begins to read the (offset, size) of one object in ``pool``, where neighbours share a request,
+        and returns a function that waits for them."""
         parts = coalesced(places)
         reading = [pool.submit(self.read, wanted, begin, end) for begin, end in parts]
 

@@ -96,7 +96,7 @@ class RemoteTarShard:
         self._local = None
 
     def let_go(self) -> None:
-        """Lets the cache have the room of the shard when it needs that."""
+        """Releases the shard's room, which the cache may use when it needs that."""
         held, self._held, self._local = self._held, None, None
         if held is not None:
             held.close()
@@ -132,7 +132,8 @@ class RemoteTarShard:
     def begin_read(
         self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
     ) -> Callable[[], list[bytes]]:
-        """Has ``pool`` read the files at these (offset, size), and returns what waits for them."""
+        """Begins to read the files at these (offset, size) in ``pool``, and returns a function that
+        waits for them."""
         if self.whole:
             return self.local.begin_read(places, pool)
         # With its header in front of each, which tells whether the index is right.
@@ -153,7 +154,7 @@ class RemoteTarShard:
     def _begin_read(
         self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
     ) -> Callable[[], list[bytes]]:
-        """The same of any places, from the cache or the store."""
+        """Begins to read any places, from the cache or the store."""
         held = self.cache.find(self.object)
         if held is None:
             return self.cache.connection.begin_read(self.object, places, pool)
@@ -169,7 +170,8 @@ class RemoteTarShard:
         )
 
     def _index_beside(self) -> TarIndex | None:
-        """The one in the store; None if there is none, or it is older than the shard."""
+        """Reads the index beside the shard in the store; None if there is none, or it is older than the
+        shard."""
         connection = self.cache.connection
         try:
             found = connection.head(self.path + ENDING)
@@ -213,8 +215,8 @@ class RemoteTarShard:
             raise DamagedTar(str(error).replace(held.path, self.path)) from None
 
     def _other_index(self, offset: int) -> DamagedTar:
-        """The error of a shard and an index that do not fit. What the cache has of both goes, because
-        either may have been harmed there."""
+        """Makes the error of a shard and an index that do not fit. What the cache has of both goes,
+        because either may have been harmed there."""
         forget_index(self.cache.path(self.object), self._index_dir)
         self.cache.forget(self.object)
         return DamagedTar(
@@ -225,7 +227,7 @@ class RemoteTarShard:
 
 
 def _is_header(block: bytes, size: int) -> bool:
-    """Whether this is the header of a file of that size in a tar."""
+    """Returns whether this is the header of a file of that size in a tar."""
     if len(block) < _HEADER:
         return False
     total = sum(block) - sum(block[148:156]) + 8 * 32  # the sum's own field counts as spaces
@@ -252,8 +254,9 @@ Shard: TypeAlias = TarShard | RemoteTarShard
 def open_shards(
     named: Sequence[str], index_dir: str | None, cache: ShardCache | None
 ) -> tuple[list[Shard], ShardCache | None]:
-    """The shards of these paths or URLs, and the cache of those that come from URLs. If it has room for
-    all of them beside what is in use of others, they are fetched and stay there."""
+    """Opens the shards of these paths or URLs, and returns them with the cache of those that come from
+    URLs. If it has room for all of them beside what is in use of others, they are fetched and stay
+    there."""
     for each in filter(is_url, named):
         place_of(each)  # raises for what no message may show
     urls = [is_url(each) for each in named]
@@ -296,7 +299,8 @@ def _local(paths: Sequence[str], index_dir: str | None) -> list[Shard]:
 def _fetched(
     cache: ShardCache, objects: Sequence[RemoteObject], index_dir: str | None, line: Progress
 ) -> list[Shard] | None:
-    """The shards, which stay in the cache; None if others have begun to use its room meanwhile."""
+    """Fetches the shards, which stay in the cache; None if others have begun to use its room
+    meanwhile."""
     fetched: list[RemoteTarShard] = []
 
     def fetch(one: RemoteObject, stop: threading.Event) -> RemoteTarShard:
@@ -313,8 +317,8 @@ def _fetched(
 
 
 def read_files(wanted: Sequence[tuple[Shard, int, int]]) -> list[bytes]:
-    """The contents of files, each given by its shard, offset and size. All shards are read at the same
-    time."""
+    """Reads the contents of files, each given by its shard, offset and size. All shards are read at the
+    same time."""
     by_shard: dict[int, list[int]] = {}
     for number, (shard, _offset, _size) in enumerate(wanted):
         by_shard.setdefault(id(shard), []).append(number)
@@ -322,10 +326,10 @@ def read_files(wanted: Sequence[tuple[Shard, int, int]]) -> list[bytes]:
     # Of this call: a thread that a worker thread starts keeps what that works for, such as the dataset.
     with ThreadPoolExecutor(TOGETHER, "fastloader-remote") as pool:
         reading = [
-            (its, wanted[its[0]][0].begin_read([wanted[number][1:] for number in its], pool))
-            for its in by_shard.values()
+            (group, wanted[group[0]][0].begin_read([wanted[number][1:] for number in group], pool))
+            for group in by_shard.values()
         ]
-        for its, finish in reading:
-            for number, content in zip(its, finish(), strict=True):
+        for group, finish in reading:
+            for number, content in zip(group, finish(), strict=True):
                 found[number] = content
     return found

@@ -80,7 +80,7 @@ class ShardCache:
             FASTLOADER_CACHE, or else ``fastloader`` in XDG_CACHE_HOME (``~/.cache``).
         max_bytes: The most that the folder may hold. Default None: half of what its file system has free
             and the folder holds now, together.
-        storage_options: What obstore's ``from_url`` takes beside the URL (``region``, ``endpoint``,
+        storage_options: The options of obstore's ``from_url`` besides the URL (``region``, ``endpoint``,
             ``credential_provider``, ``client_options``), or fsspec for the schemes that obstore has no
             driver for. Default None: nothing. Both find credentials in the environment by themselves.
         timeout: The seconds for which a request that fails is tried again, with pauses, and for which a
@@ -126,11 +126,12 @@ class ShardCache:
         self._not_md5s: dict[str, int] = {}
 
     def counts(self) -> dict[str, int]:
-        """What was done since this object was made, in all processes that have it."""
+        """Counts what was done since this object was made, in all processes that have it."""
         return self._counters.totals()
 
     def objects(self, urls: Sequence[str]) -> list[RemoteObject]:
-        """The objects of these URLs, of which some may be patterns. Those of a pattern are sorted.
+        """Returns the objects of these URLs, of which some may be patterns. Those of a pattern are
+        sorted.
 
         Raises:
             FileNotFoundError: if one is missing, or a pattern matches none.
@@ -160,11 +161,11 @@ class ShardCache:
         return sorted(there, key=lambda each: each.url)
 
     def whole(self, urls: Sequence[str]) -> list[Any]:
-        """The bytes of these objects, of which the folder keeps none."""
+        """Reads the bytes of these objects, of which the folder keeps none."""
         return self.connection.whole(urls)
 
     def find(self, wanted: RemoteObject) -> HeldFile | None:
-        """The shard, if it is in the cache."""
+        """Returns the shard, if it is in the cache."""
         return self._files.find(wanted.file_name, wanted.size)
 
     def fetch(
@@ -173,8 +174,8 @@ class ShardCache:
         stop: threading.Event | None = None,
         line: Progress | None = None,
     ) -> HeldFile:
-        """The shard, which is fetched if it is not in the cache. ``stop`` ends that, and ``line`` shows
-        how far it is.
+        """Returns the shard, and fetches it if it is not in the cache. ``stop`` ends that, and ``line``
+        shows how far it is.
 
         Raises:
             CacheFull: an Error, if there is no room.
@@ -207,7 +208,7 @@ class ShardCache:
         return held
 
     def path(self, wanted: RemoteObject) -> str:
-        """Where the shard is in the folder, if it is there."""
+        """Returns where the shard is in the folder, if it is there."""
         return self._files.path(wanted.file_name)
 
     def forget(self, wanted: RemoteObject) -> None:
@@ -218,13 +219,13 @@ class ShardCache:
             held.close()
 
     def trim(self) -> None:
-        """Has the folder keep its bound after something was written beside a shard."""
+        """Makes the folder keep its bound after something was written beside a shard."""
         with contextlib.suppress(OSError):  # a folder that may only be read gets nothing more
             self._counters.add("evicted", self._files.trim())
 
     def room_for(self, objects: Sequence[RemoteObject]) -> int:
-        """The bytes that these may have in the folder, all together: what is in use of others, by any
-        process, is not theirs."""
+        """Returns the bytes that these objects may have in the folder, all together: what others use, in
+        any process, is not theirs."""
         return self._files.room_for([each.file_name for each in objects])
 
     def each(
@@ -232,8 +233,8 @@ class ShardCache:
         work: Callable[[Any, threading.Event], Any],
         all_of: Sequence[Any],
     ) -> list[Any]:
-        """What ``work`` gives for each, of which some run at the same time. An error, or Ctrl-C, ends
-        the others."""
+        """Calls ``work`` for each, of which some run at the same time, and returns the results. An
+        error, or Ctrl-C, ends the others."""
         stop = threading.Event()
         pool = ThreadPoolExecutor(_SHARDS_AT_ONCE, "fastloader-shards")
         try:

@@ -16,9 +16,9 @@ from fastloader.transforms.structure import Compose
 
 @dataclasses.dataclass
 class Beginning:
-    """``chain`` is done natively and gives a picture; ``rest`` are the steps behind it, which Python
-    does one after the other. ``last`` is the name of the last step of the chain, ``unknown`` those of
-    the steps behind it that may be anything."""
+    """A chain that is done natively as far as ``chain`` goes, which gives a picture; ``rest`` are the
+    steps behind it, which Python does one after the other. ``last`` is the name of the last step of the
+    chain, ``unknown`` those of the steps behind it that may be anything."""
 
     chain: Chain
     rest: list[Callable[[Any], Any]]
@@ -26,8 +26,8 @@ class Beginning:
     unknown: str
 
     @property
-    def said(self) -> str:
-        """How far the chain goes, in words."""
+    def reach(self) -> str:
+        """Words that say how far the chain goes."""
         return f"up to {self.last}" + (f", then Python: {self.unknown}" if self.unknown else "")
 
 

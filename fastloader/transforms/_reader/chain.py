@@ -155,17 +155,18 @@ def check_on_grey(step: Any, ours: RecipeTransform) -> None:
     if type(ours) is AugMix:
         raise NotNative(f"{shown(step)} stands on pictures of one channel")
     if isinstance(ours, _HOLDERS):
-        for each, counterpart in zip(getattr(step, "transforms", ()), ours.transforms, strict=True):
+        for held, counterpart in zip(getattr(step, "transforms", ()), ours.transforms, strict=True):
             if isinstance(counterpart, Grayscale):
-                raise NotNative(f"{shown(step)} holds {shown(each)}; on its own that is native")
+                raise NotNative(f"{shown(step)} holds {shown(held)}; on its own that is native")
             assert isinstance(counterpart, RecipeTransform)
-            check_on_grey(each, counterpart)
+            check_on_grey(held, counterpart)
     elif not is_ours(step):
         _check_fill(step)
 
 
 def _check_fill(step: Any) -> None:
-    """Torchvision refuses a colour of three numbers for a picture of one channel."""
+    """Raises ValueError where torchvision does, which refuses a colour of three numbers for a picture of
+    one channel."""
     if not (hasattr(step, "fill") or hasattr(step, "_fill")):
         return
     fill = torchvision.fill_of(step)
@@ -218,8 +219,8 @@ def _counterpart(step: Any) -> RandomErasing:
 
 
 def in_delivered_units(chain: Chain) -> None:
-    """Makes the value of what a whole chain erases what comes out of the chain in its place: steps
-    behind the erasing may have converted and normalised it.
+    """Converts the value that a whole chain erases with: it stands in what comes out of the chain,
+    because steps behind the erasing may have converted and normalised it.
 
     Raises:
         NotNative: for normal deviates that are normalised.
@@ -263,8 +264,8 @@ _SOME_SIZE = (64, 64)
 
 
 def counterpart(step: Any) -> RecipeTransform:
-    """Our transform that does the same to a Pillow picture of mode RGB as ``step``, with the same
-    distribution. A transform of ours is its own, but what it holds is read.
+    """Returns our transform that does the same to a Pillow picture of mode RGB as ``step``, with the
+    same distribution. A transform of ours is its own, but what it holds is read.
 
     Raises:
         NotNative: which names the step, for a class that is not known and for attributes that mean
@@ -338,10 +339,10 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool, of: Chain | None = Non
 
 
 def refused_steps(transform: Any, of: Chain | None = None) -> tuple[list[str], str]:
-    """The reason for each step that is not known in its place, where the steps before it are read
-    without those that were refused; and in words what the others come to, empty if that is not native
-    either. A refused step still converts, if that is what its class is for, and so may a step of which
-    nothing is known. ``of``: as in `read_chain`."""
+    """Returns the reason for each step that is not known in its place, where the steps before it are
+    read without those that were refused; and in words what the others come to, empty if that is not
+    native either. A refused step still converts, if that is what its class is for, and so may a step of
+    which nothing is known. ``of``: as in `read_chain`."""
     chain = Chain() if of is None else dataclasses.replace(of)
     refused, kept = [], []
     may_convert = False  # whether nothing is known of a step before
@@ -367,28 +368,28 @@ def refused_steps(transform: Any, of: Chain | None = None) -> tuple[list[str], s
 
 
 def steps_of(transform: Any) -> Iterable[Any]:
-    """The steps of a transform, with those of chains within chains. A chain that does more than that, by
-    hooks or a method of its own, is one step."""
+    """Lists the steps of a transform, with those of chains within chains. A chain that does more than
+    that, by hooks or a method of its own, is one step."""
     if kind_of(transform) != "Compose":
         return [transform]
     return [step for each in transform.transforms for step in steps_of(each)]
 
 
 def begins_with_rgb(transform: Any) -> bool:
-    """Whether the first step makes an RGB picture of any."""
+    """Returns whether the first step makes an RGB picture of any."""
     return transform is not None and any(
         kind_of(step) == "RGB" for step in [*steps_of(transform)][:1]
     )
 
 
 def is_conversion(step: Any) -> bool:
-    """Whether a step converts, or works behind the conversion."""
+    """Returns whether a step converts, or works behind the conversion."""
     return kind_of(step) in (*_TO_BYTES, *_TO_FLOATS, *_BEHIND)
 
 
 def step_to_floats(transform: Any) -> Any | None:
-    """The step by which the samples of a transform are tensors of floats; None if they are bytes, or may
-    be anything."""
+    """Finds the step by which the samples of a transform are tensors of floats; None if they are bytes,
+    or may be anything."""
     for step in reversed([*steps_of(transform)]):
         kind = kind_of(step)
         if kind in ("Normalize", *_TO_FLOATS):
@@ -402,7 +403,8 @@ def step_to_floats(transform: Any) -> Any | None:
 
 
 def own_normalization(step: Any) -> Normalization | None:
-    """What `step_to_floats` normalises by, if it is a Normalize; None for any other step."""
+    """Returns the normalisation of the step that `step_to_floats` found, if it is a Normalize; None for
+    any other step."""
     if kind_of(step) != "Normalize":
         return None
     mean, std = _mean_and_std(step)
@@ -506,7 +508,7 @@ def _read_dtype(chain: Chain, step: Any, scale: bool) -> None:
 
 
 def normalization_of(normalize: Any | None) -> Normalization:
-    """The normalisation of a chain that ends in ToTensor and, if it is given, ``normalize``."""
+    """Returns the normalisation of a chain that ends in ToTensor and, if it is given, ``normalize``."""
     chain = Chain(tensor=True, floating=True)
     if normalize is not None:
         _read_normalize(chain, normalize)

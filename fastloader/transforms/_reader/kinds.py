@@ -1,4 +1,4 @@
-"""Which step a step is: one of torchvision's, of timm's or of ours, or none that is known."""
+"""Tells which step a step is: one of torchvision's, of timm's or of ours, or none that is known."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ _STEPS = identity.Rows[Any]({**KNOWN, **HOLDERS, **CONVERSIONS, **OURS})
 
 
 def known_class(step: Any) -> type | None:
-    """The known class that a step is of, or derives from."""
+    """Returns the known class that a step is of, or derives from."""
     return _STEPS.known(type(step))
 
 
 def is_read(value: Any) -> bool:
-    """Whether a part of a transform is one whose attributes are read."""
+    """Returns whether a part of a transform is one whose attributes are read."""
     inner = ("timm.data.auto_augment", "AugmentOp"), ("torch.nn.modules.container", "ModuleList")
     return (
         known_class(value) is not None or type(value) is AugmentOp or identity.is_a(value, *inner)
@@ -70,23 +70,21 @@ def is_read(value: Any) -> bool:
 
 
 def own_classes(step: Any) -> list[type]:
-    """The classes of a step that are not those of the known class that it derives from."""
+    """Lists the classes of a step that are not those of the known class that it derives from."""
     known = known_class(step)
-    theirs = () if known is None else known.__mro__
-    return (
-        [] if known is type(step) else [each for each in type(step).__mro__ if each not in theirs]
-    )
+    bases = () if known is None else known.__mro__
+    return [] if known is type(step) else [each for each in type(step).__mro__ if each not in bases]
 
 
 def home_of(step: Any) -> tuple[str, str]:
-    """The module and the name of that class; ("", "") for none."""
+    """Returns the module and the name of a step's known class; ("", "") for none."""
     known = known_class(step)
     return ("", "") if known is None else (known.__module__, known.__qualname__)
 
 
 def kind_of(step: Any) -> str:
-    """The name of a step that converts or stands behind that, of RGB and of Compose; of any other empty,
-    and of one that does something else than the source of its class."""
+    """Returns the name of a step that converts or stands behind the conversion, of RGB and of Compose.
+    It is empty for any other step, and for one that does something else than the source of its class."""
     try:
         _check_class(step)
     except NotNative:
@@ -95,13 +93,13 @@ def kind_of(step: Any) -> str:
 
 
 def kind_of_class(step: Any) -> str:
-    """The same name by the class alone, whatever is done to the class or the step."""
+    """Returns the same name by the class alone, whatever is done to the class or the step."""
     home = home_of(step)
     return CONVERSIONS.get(home) or HOLDERS.get(home) or OURS.get(home) or ""
 
 
 def is_ours(step: Any) -> bool:
-    """Whether a step is one of fastloader.transforms."""
+    """Returns whether a step is one of fastloader.transforms."""
     if home_of(step) not in OURS:
         return False
     known = known_class(step)
@@ -139,8 +137,8 @@ def _check_object(step: Any) -> None:
 
 
 def flat_steps(transform: Any) -> list[Any]:
-    """The steps of a transform, with those of chains within chains, whether classes were patched or not:
-    for the path of Python, where that is seen by itself."""
+    """Lists the steps of a transform, with those of chains within chains, whether classes were patched
+    or not: for the Python path, which calls the patched classes itself."""
     known: Any = known_class(transform)
     if home_of(transform)[1] != "Compose" or type(transform) is not known:
         return [transform]
@@ -156,7 +154,7 @@ _GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
 
 def global_hooks() -> tuple[Any, ...]:
-    """The numbers of the hooks that all modules of torch have."""
+    """Returns the numbers of the hooks that all modules of torch have."""
     hooks = (identity.found(_MODULE, name) for name in _GLOBAL_HOOKS)
     return tuple(tuple(each or ()) for each in hooks)
 

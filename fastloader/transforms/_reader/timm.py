@@ -87,8 +87,8 @@ def _augment_op(op: Any) -> AugmentOp:
 
 
 def _function(function: Any) -> Any:
-    """The name of a function of timm's policies, with the arguments that are bound to it; what any other
-    is called.
+    """Names a function of timm's policies, with the arguments that are bound to it. For any other
+    function, returns its true name.
 
     Raises:
         NotNative: for one that does something else than its source says.
@@ -102,11 +102,11 @@ def _function(function: Any) -> Any:
     changed = identity.function_change(inner, _POLICIES, name)
     if changed:
         raise NotNative(changed)
-    return identity.said(inner) if changed is None else (name, *sorted(bound.items()))
+    return identity.true_name(inner) if changed is None else (name, *sorted(bound.items()))
 
 
 def _interpolation(step: Any) -> Any:
-    """The interpolation of a step. "random" is a tuple of the two."""
+    """Returns the interpolation of a step. "random" is a tuple of the two."""
     if not isinstance(step.interpolation, tuple | list):
         return step.interpolation
     names = [interpolation_name(each) for each in step.interpolation]

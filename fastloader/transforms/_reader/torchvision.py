@@ -30,7 +30,7 @@ def is_v2(step: Any) -> bool:
 
 
 def fill_of(step: Any) -> Any:
-    """The colour that torchvision gives to Pillow."""
+    """Returns the colour that torchvision gives to Pillow."""
     fill = step._fill if is_v2(step) else step.fill
     if isinstance(fill, dict):
         # Torchvision looks for the picture's exact type. It fills with 0 where it finds neither that nor
@@ -46,7 +46,8 @@ def fill_of(step: Any) -> Any:
 
 
 def _pair(values: Any) -> Any:
-    """A range; a number in its place, which our constructor would take for something else, is none."""
+    """Returns a range, or None. Raises TypeError for a number in its place, which our constructor would
+    take for something else."""
     if values is not None and not isinstance(values, list | tuple):
         raise TypeError(f"{values!r} is no range")
     return values

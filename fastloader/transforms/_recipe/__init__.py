@@ -1,1 +1,1 @@
-"""What is drawn for a picture: recipes and their random numbers."""
+"""Recipes, which say what is drawn for a picture, and their random numbers."""

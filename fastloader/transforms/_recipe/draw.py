@@ -49,26 +49,26 @@ class Draw:
         return self._seed
 
     def __call__(self, number: int) -> Draws:
-        """The random numbers of a step of the head of a chain: CROP, HORIZONTAL_FLIP and so on. A second
-        step of a kind has others than the first."""
+        """Returns the random numbers of a step of the head of a chain: CROP, HORIZONTAL_FLIP and so on.
+        A second step of a kind has others than the first."""
         before = self._before.get(number, 0)
         self._before[number] = before + 1
         stream = number | before << OCCURRENCE | self.picture << PICTURE
         return Draws(self.seed, self.index, stream)
 
     def resampling(self, interpolation: str) -> Any:
-        """Pillow's constant for "bilinear", "bicubic" or a drawn "random"."""
+        """Returns Pillow's constant for "bilinear", "bicubic" or a drawn "random"."""
         if interpolation == "random":
             interpolation = sized.random_interpolation(self(INTERPOLATION))
         return getattr(image_module().Resampling, interpolation.upper())
 
     def chosen(self, step: Step) -> list[int]:
-        """Which children of the step are done, in their order: as `run` draws it, for children that are
-        no steps."""
+        """Draws which children of the step are done, in their order: as `run` draws it, for children
+        that are no steps."""
         return Recipe([step], self._before).chosen(self.seed, self.index, self.picture)
 
     def run(self, step: Step, image: Any) -> Any:
-        """What the step makes of a Pillow picture."""
+        """Applies the step to a Pillow picture."""
         recipe = Recipe([step], self._before)
         seed = self.seed if recipe.random else 0
         # One after the other, because what is drawn next may depend on the size that comes out.
@@ -85,8 +85,8 @@ class Draw:
 
 
 def draw(chain: Chain, size: Size, seed: int, sample: int, number: int = 0) -> dict[str, Any]:
-    """What is drawn for a picture of this (height, width): a function of the arguments only.
-    ``number`` says which picture of its sample it is.
+    """Draws for a picture of this (height, width): a function of the arguments only. ``number`` says
+    which picture of its sample it is.
 
     Returns:
         ``size``: the picture's; ``box``: (left, top, width, height) of the part of the picture that is
@@ -125,9 +125,9 @@ def draw(chain: Chain, size: Size, seed: int, sample: int, number: int = 0) -> d
     }
 
 
-def made(chain: Chain, picture: Any, seed: int, sample: int, number: int = 0) -> Any:
-    """What the chain makes of an RGB picture of Pillow's, up to the end of its recipe: another picture,
-    of which `draw` says how it comes about.
+def apply_chain(chain: Chain, picture: Any, seed: int, sample: int, number: int = 0) -> Any:
+    """Applies the chain to an RGB picture of Pillow's, up to the end of its recipe, with what `draw`
+    returns for the same arguments.
 
     Raises:
         ValueError: if the chain cannot be done to a picture of this size.

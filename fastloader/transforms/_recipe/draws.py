@@ -11,7 +11,8 @@ MASK = 0xFFFFFFFF
 
 
 def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
-    """philox4x32. The counter's words are ints, or numpy arrays of 32-bit words kept in 64 bits."""
+    """Computes philox4x32. The counter's words are ints, or numpy arrays of 32-bit words kept in 64
+    bits."""
     a, b, c, d = counter
     k, m = key
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""What can be done to the pixels of a picture: one row for each operation.
+"""The operations on the pixels of a picture: one row for each.
 
 csrc/image/ops/operation.h is the definition, and says what the numbers are; a test compares the two.
 """
@@ -49,21 +49,21 @@ class Parameter(NamedTuple):
         return 0 if self.optional else 1 if self.shared else self.length
 
     def value(self, numbers: Numbers) -> Any:
-        """What the numbers stand for."""
+        """Returns what the numbers stand for."""
         if self.names:
             return self.names[int(numbers[0])]
         values = [self.read(number) for number in numbers]
         return values[0] if self.length == 1 else tuple(values * (self.length // len(values)))
 
     def numbers(self, value: Any) -> list[float]:
-        """The numbers that stand for a value."""
+        """Returns the numbers that stand for a value."""
         if self.names:
             value = self.names.index(value)
         return [float(each) for each in (value if self.length > 1 else [value])]
 
 
 class Kind(NamedTuple):
-    """What is known of all operations of a name.
+    """The row of one operation.
 
     ``effect`` is COLOUR, GEOMETRY or MIX. ``pillow`` does the operation to a Pillow picture of any mode
     that Pillow can do it to, and None stands for those of a mix, which `Canvas` does. ``parameters``
@@ -112,7 +112,7 @@ def _solarize(image: Any, numbers: Numbers) -> Any:
 
 
 def _solarize_add(image: Any, numbers: Numbers) -> Any:
-    """As timm has it."""
+    """Adds to values below a threshold, as timm does."""
     add, threshold = int(numbers[0]), numbers[1] if len(numbers) > 1 else 128
     table = [min(255, max(0, v + add)) if v < threshold else v for v in range(256)]
     return _looked_up(image, table)
@@ -165,7 +165,7 @@ def _grayscale(image: Any, _numbers: Numbers) -> Any:
 
 
 def _hue(image: Any, numbers: Numbers) -> Any:
-    """As torchvision has it: the turn is cut to a byte before it wraps."""
+    """Turns the hue as torchvision does: the turn is cut to a byte before it wraps."""
     if image.mode in ("L", "1", "I", "F"):
         return image
     module = _pillow.image_module()
@@ -182,7 +182,7 @@ def _pillow_blur(image: Any, numbers: Numbers) -> Any:
 
 
 def _gaussian_blur(image: Any, numbers: Numbers) -> Any:
-    """As torchvision has it, which convolves tensors even for Pillow pictures."""
+    """Blurs as torchvision does, which convolves tensors even for Pillow pictures."""
     edges, sigmas = (int(numbers[0]), int(numbers[1])), (numbers[2], numbers[-1])
     pixels = np.array(image)
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
@@ -206,7 +206,7 @@ def _gaussian_blur(image: Any, numbers: Numbers) -> Any:
 
 
 def _colour(image: Any, fill: Numbers) -> Any:
-    """A colour that Pillow takes for the picture's mode."""
+    """Returns a colour that Pillow takes for the picture's mode."""
     bands = len(image.getbands())
     if bands == 1:
         return int(fill[0])
@@ -239,7 +239,7 @@ def _rotate(image: Any, numbers: Numbers) -> Any:
 
 
 def _pad(image: Any, numbers: Numbers) -> Any:
-    """As torchvision has it."""
+    """Pads as torchvision does."""
     left, top, right, bottom, mode = (int(number) for number in numbers[:5])
     if mode == 0:
         size = (image.width + left + right, image.height + top + bottom)
@@ -294,7 +294,7 @@ def _resized(numbers: Numbers, _size: Size) -> Size:
 
 
 def _rotated(numbers: Numbers, size: Size) -> Size:
-    """As Pillow computes it: from the corners, to whole pixels outwards."""
+    """Returns the size as Pillow computes it: from the corners, to whole pixels outwards."""
     angle, expand = numbers[0] % 360.0, bool(numbers[2])
     height, width = size
     if not expand:
@@ -404,7 +404,7 @@ _MOST_EDGE, _MOST_PIXELS = 1 << 24, 178956970
 
 
 def size_after(operation: Operation, size: Size) -> Size:
-    """Returns the (height, width) of what the operation makes of a picture of this size.
+    """Returns the (height, width) that the operation makes of a picture of this size.
 
     Raises:
         ValueError: if that is no picture, or one that is too large.
@@ -420,7 +420,7 @@ def size_after(operation: Operation, size: Size) -> Size:
 
 
 def apply_operation(image: Any, name: str, numbers: Numbers) -> Any:
-    """What the operation, which is none of a mix, makes of a Pillow picture."""
+    """Applies the operation, which is none of a mix, to a Pillow picture."""
     pillow = OPERATIONS[name].pillow
     assert pillow is not None
     return pillow(image, numbers)
@@ -430,7 +430,7 @@ NamedOperation = tuple[str, dict[str, Any]]  # its name, and its parameters by t
 
 
 def named(operation: Operation) -> NamedOperation:
-    """An operation with its parameters by name."""
+    """Returns an operation with its parameters by name."""
     name, numbers = operation
     kind = OPERATIONS[name]
     lacking = kind.most - len(numbers)
@@ -445,7 +445,7 @@ def named(operation: Operation) -> NamedOperation:
 
 
 def unnamed(name: str, parameters: Mapping[str, Any]) -> Operation:
-    """The operation that `named` gave.
+    """Returns the operation that `named` gave.
 
     Raises:
         ValueError: for an operation or a parameter that there is not.
@@ -475,7 +475,7 @@ def unnamed(name: str, parameters: Mapping[str, Any]) -> Operation:
 
 
 class Canvas:
-    """A Pillow picture, to which operations are done one after the other.
+    """Applies operations to a Pillow picture, one after the other.
 
     Attributes: ``picture``, as it is now.
     """
@@ -486,12 +486,12 @@ class Canvas:
         self._sum = np.zeros(0, np.float32)  # for each of its values, what the mix has come to
 
     def size(self) -> Size:
-        """The picture's height and width."""
+        """Returns the picture's height and width."""
         width, height = self.picture.size
         return height, width
 
     def apply(self, name: str, numbers: Sequence[float]) -> None:
-        """Does an operation.
+        """Applies an operation.
 
         Raises:
             ValueError: for an operation of a mix that has not begun, or that pictures of another size

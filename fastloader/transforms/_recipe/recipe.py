@@ -1,4 +1,4 @@
-"""A recipe: what may be done to the pixels of each picture, as trees of steps.
+"""Recipes: trees of steps that say what may be done to the pixels of each picture.
 
 csrc/image/recipe/recipe.h is the definition; a test compares the two.
 """
@@ -45,7 +45,8 @@ MIXINGS = ("sum", "blend", "blends")
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """``after + sign * round(unit * (offset + scale * min(max(x, low), high)))``, where x is drawn.
+    """A number that a step draws. With a drawn x, it is
+    ``after + sign * round(unit * (offset + scale * min(max(x, low), high)))``.
 
     ``origin`` says how: "constant" is ``a``; "uniform" is in [a, b); "table" is one of ``values``;
     "normal" has the mean a and the standard deviation b. ``unit`` is 1, or the picture's "width" or
@@ -135,7 +136,8 @@ def uniform(low: float, high: float) -> Number:
 
 
 def single(low: float, high: float) -> Number:
-    """As torch's ``uniform_`` has it: a range of one number gives that number in 32 bits."""
+    """Makes a number as torch's ``uniform_`` draws it: a range of one number gives that number in 32
+    bits."""
     return Number("uniform", float(low), float(high), rounding="single")
 
 
@@ -179,8 +181,8 @@ def _dirichlet(alpha: float, count: int, draws: Draws) -> list[float]:
 
 
 def _log_of_gamma(alpha: float, draws: Draws) -> float:
-    """The logarithm of a gamma deviate, as Marsaglia and Tsang draw it. Of a small ``alpha`` the deviate
-    itself may be too small for a float."""
+    """Draws the logarithm of a gamma deviate, as Marsaglia and Tsang do. Of a small ``alpha`` the
+    deviate itself may be too small for a float."""
     d = (alpha + 1 if alpha < 1 else alpha) - 1.0 / 3.0
     c = 1 / math.sqrt(9 * d)
     while True:
@@ -197,9 +199,9 @@ def _log_of_gamma(alpha: float, draws: Draws) -> float:
 
 
 def _blend_factors(weights: Sequence[float], share: float) -> list[float]:
-    """The factors with which one blend after the other gives the chains their weights, in timm's order
-    of operations. What its rounding makes no finite number belongs to a chain that the next ones
-    hide."""
+    """Computes the factors with which one blend after the other gives the chains their weights, in
+    timm's order of operations. A factor that rounding makes infinite belongs to a chain that the next
+    ones hide."""
     factors = []
     left = 1.0
     for weight in reversed(weights):
@@ -212,7 +214,7 @@ def _blend_factors(weights: Sequence[float], share: float) -> list[float]:
 
 
 def _single(value: float) -> float:
-    """Rounded to 32 bits. One operation on such numbers, rounded, is the operation of 32 bits."""
+    """Rounds to 32 bits. One operation on such numbers, rounded, is the operation of 32 bits."""
     return ctypes.c_float(value).value
 
 
@@ -403,15 +405,15 @@ class Recipe:
             self._number(child, before)
 
     def chosen(self, seed: int, index: int, picture: int) -> list[int]:
-        """Which children of the first step are done to a picture, in their order."""
+        """Draws which children of the first step are done to a picture, in their order."""
         return _chosen(self._steps[0], Draws(seed, index, self._streams[0] | picture << PICTURE))
 
     def draw(
         self, seed: int, index: int, picture: int, size: Callable[[], Size]
     ) -> Iterator[Operation]:
-        """The operations that are done to picture number ``picture`` of sample ``index``, one after
-        the other: a function of the arguments only. ``size`` gives the picture's size (height, width)
-        at that time."""
+        """Draws the operations that are done to picture number ``picture`` of sample ``index``, one
+        after the other: a function of the arguments only. ``size`` gives the picture's size (height,
+        width) at that time."""
         if not 0 <= picture < MOST_PICTURES:
             raise ValueError(f"picture {picture} of a sample; {MOST_PICTURES} are the most")
         place = 0
@@ -462,7 +464,7 @@ class Recipe:
 
 
 def _chosen(step: Step, draws: Draws) -> list[int]:
-    """The children that are done, in their order."""
+    """Draws which children are done, in their order."""
     children = list(range(len(step.children)))
     if step.kind == "apply" and not draws.uniform() < step.probability:
         return []

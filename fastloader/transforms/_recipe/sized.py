@@ -49,7 +49,7 @@ def random_interpolation(draws: Draws) -> str:
 def resized(
     height: int, width: int, size: tuple[int, ...], max_size: int | None
 ) -> tuple[int, int]:
-    """The (height, width) that torchvision's Resize gives."""
+    """Returns the (height, width) that torchvision's Resize gives."""
     if len(size) == 2:
         return size[0], size[1]
     short, long = min(height, width), max(height, width)
@@ -66,7 +66,7 @@ def resized_in_shape(
     longest: float,
     factors: tuple[float, float] = (1.0, 1.0),
 ) -> tuple[int, int]:
-    """The (height, width) that timm's ResizeKeepRatio gives: between covering ``size``, with
+    """Returns the (height, width) that timm's ResizeKeepRatio gives: between covering ``size``, with
     ``longest`` 0, and fitting into it, with 1; times ``factors``."""
     down, across = height / size[0], width / size[1]
     ratio = max(down, across) * longest + min(down, across) * (1.0 - longest)
@@ -83,22 +83,23 @@ Numbers = Sequence[float]
 
 
 def _resize_shorter(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """Torchvision's Resize of an int. Numbers: shorter edge, most of the longer one or 0, resampling."""
+    """Draws torchvision's Resize of an int. Numbers: shorter edge, most of the longer one or 0,
+    resampling."""
     shorter, most, resampling = numbers
     height, width = resized(*size, (int(shorter),), int(most) or None)
     return [("resize", [float(height), float(width), resampling])]
 
 
 def _center_crop(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """Torchvision's CenterCrop. Numbers: height, width."""
+    """Draws torchvision's CenterCrop. Numbers: height, width."""
     height, width = (int(number) for number in numbers)
     left, top = center(size[1], width), center(size[0], height)
     return [("crop", [float(left), float(top), float(width), float(height)])]
 
 
 def _random_crop(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """Torchvision's RandomCrop. Numbers: height, width; 1 to pad if it is needed, 2 to do so on both
-    axes at once, or 0; padding on the left, top, right, bottom; mode and fill as "pad" has them."""
+    """Draws torchvision's RandomCrop. Numbers: height, width; 1 to pad if it is needed, 2 to do so on
+    both axes at once, or 0; padding on the left, top, right, bottom; mode and fill as "pad" has them."""
     height, width, needed = (int(number) for number in numbers[:3])
     border = [int(number) for number in numbers[3:7]]
     how = list(numbers[7:])
@@ -131,8 +132,8 @@ def _random_crop(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
 
 
 def _random_resized_crop(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """Torchvision's RandomResizedCrop. Numbers: height, width, scale from and to, ratio from and to,
-    resampling."""
+    """Draws torchvision's RandomResizedCrop. Numbers: height, width, scale from and to, ratio from and
+    to, resampling."""
     height, width, low, high, thin, wide, resampling = numbers
     box = random_resized_crop(*size, (low, high), (thin, wide), draws)
     return [
@@ -142,8 +143,8 @@ def _random_resized_crop(numbers: Numbers, size: Size, draws: Draws) -> list[Ope
 
 
 def _affine_about(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """F.affine of torchvision's v1. Numbers: degrees, pixels to the right, pixels down, scale, degrees
-    of shear along x, along y, resampling, fill (3), and the centre's x and y; the middle without
+    """Computes F.affine of torchvision's v1. Numbers: degrees, pixels to the right, pixels down, scale,
+    degrees of shear along x, along y, resampling, fill (3), and the centre's x and y; the middle without
     them."""
     angle, right, down, scale, shear_x, shear_y, resampling, *rest = numbers
     x, y = rest[3:] if len(rest) > 3 else (size[1] * 0.5, size[0] * 0.5)
@@ -159,7 +160,7 @@ def _affine_about(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]
 
 
 def _affine_about_v2(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """F.affine of torchvision's v2, which sums in another order, with the numbers of v1's."""
+    """Computes F.affine of torchvision's v2, which sums in another order, with the numbers of v1's."""
     angle, right, down, scale, shear_x, shear_y, resampling, *rest = numbers
     x, y = rest[3:] if len(rest) > 3 else (size[1] * 0.5, size[0] * 0.5)
     turn, sx, sy = math.radians(angle), math.radians(shear_x), math.radians(shear_y)
@@ -174,7 +175,7 @@ def _affine_about_v2(numbers: Numbers, size: Size, draws: Draws) -> list[Operati
 
 
 def _random_perspective(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """Torchvision's RandomPerspective. Numbers: distortion, resampling, fill (3)."""
+    """Draws torchvision's RandomPerspective. Numbers: distortion, resampling, fill (3)."""
     distortion, *rest = numbers
     height, width = size
     most_x, most_y = int(distortion * (width // 2)), int(distortion * (height // 2))
@@ -194,9 +195,9 @@ def _random_perspective(numbers: Numbers, size: Size, draws: Draws) -> list[Oper
 def perspective_coefficients(
     starts: Sequence[tuple[int, int]], ends: Sequence[tuple[int, int]]
 ) -> list[float]:
-    """What Image.transform(PERSPECTIVE) takes to move the corners ``starts`` (x, y) of a picture to
-    ``ends``, rounded to float32. Torchvision solves the same equations by QR, whose last bits may make
-    another float32 of it in one case of some thousands."""
+    """Computes what Image.transform(PERSPECTIVE) takes to move the corners ``starts`` (x, y) of a
+    picture to ``ends``, rounded to float32. Torchvision solves the same equations by QR, whose last bits
+    may make another float32 of it in one case of some thousands."""
     rows: list[list[float]] = []
     for end, start in zip(ends, starts):
         x, y, u, v = (float(number) for number in (*end, *start))
@@ -223,9 +224,9 @@ def perspective_coefficients(
 
 
 def _crop_or_pad(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """timm's CenterCropOrPad, RandomCropOrPad and RandomPad. Numbers: height, width; 1 for a place that
-    is drawn, 0 for the middle; 1 to cut an edge that is longer, 0 to keep it; mode and fill as "pad" has
-    them. Draws for the height and then for the width, each below 1 + the difference."""
+    """Draws timm's CenterCropOrPad, RandomCropOrPad and RandomPad. Numbers: height, width; 1 for a place
+    that is drawn, 0 for the middle; 1 to cut an edge that is longer, 0 to keep it; mode and fill as
+    "pad" has them. Draws for the height and then for the width, each below 1 + the difference."""
     height, width, drawn, cuts = (int(number) for number in numbers[:4])
     padded = [0, 0, 0, 0]  # left, top, right, bottom
     corner, made = [0, 0], [0, 0]  # both across, down
@@ -247,9 +248,9 @@ def _crop_or_pad(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
 
 
 def _resize_keep_ratio(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """timm's ResizeKeepRatio. Numbers: height, width; how far the result goes from covering them, 0, to
-    fitting into them, 1; a factor; 1 if it is of the area of what is then cropped, 0 if it is of the
-    edges; the logarithm of a factor of width / height; resampling."""
+    """Computes timm's ResizeKeepRatio. Numbers: height, width; how far the result goes from covering
+    them, 0, to fitting into them, 1; a factor; 1 if it is of the area of what is then cropped, 0 if it
+    is of the edges; the logarithm of a factor of width / height; resampling."""
     height, width, longest, factor, of_area, log_aspect, resampling = numbers
     if of_area:
         factor = 1.0 / math.sqrt(factor)
@@ -262,8 +263,8 @@ def _resize_keep_ratio(numbers: Numbers, size: Size, draws: Draws) -> list[Opera
 
 
 def _blur_between(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """Pillow's GaussianBlur with one radius for both axes. Numbers: two radii; the share of the way from
-    the first to the second at which the radius lies."""
+    """Computes Pillow's GaussianBlur with one radius for both axes. Numbers: two radii; the share of the
+    way from the first to the second at which the radius lies."""
     start, end, share = numbers
     radius = start + (end - start) * share
     return [("pillow_blur", [radius, radius])]
@@ -278,7 +279,7 @@ def _always(numbers: Sequence[Any]) -> bool:
 
 
 class SizedKind(NamedTuple):
-    """What is known of all sized steps of a name.
+    """The row of one sized step.
 
     ``draw`` gives the operations, for ``least`` to ``most`` numbers. ``effect`` is that of these
     operations. ``random`` says of the `Number`s of a step whether ``draw`` draws more than these.

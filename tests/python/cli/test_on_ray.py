@@ -49,7 +49,7 @@ def test_pack(cluster, folder, short_runs, tmp_path, monkeypatch, capsys):
     assert main(["pack", str(folder), str(here), *options]) == 0
     monkeypatch.chdir(folder.parent)  # a path that says something else in another folder
     command = ["pack", folder.name, str(there), *options, "--ray", "auto"]
-    real = tasks._taken
+    real = tasks._take_results
     taken = []
 
     def interrupted(*arguments):
@@ -58,7 +58,7 @@ def test_pack(cluster, folder, short_runs, tmp_path, monkeypatch, capsys):
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(tasks, "_taken", interrupted)
+    monkeypatch.setattr(tasks, "_take_results", interrupted)
     assert main(command) == 130
     assert 0 < len(LMDBDataset(str(there))) < len(LMDBDataset(str(here)))
     assert main(command) == 0

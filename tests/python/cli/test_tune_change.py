@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastloader.cli import tune_change
-from fastloader.cli.tune_change import Wanted, diff_of
+from fastloader.cli.tune_change import Change, diff_of
 from support import require_program
 
 
@@ -22,7 +22,7 @@ def write(source):
     return "users.py"
 
 
-WANTED = Wanted({"device": '"auto"', "num_workers": '"auto"'}, ((0.5,) * 3, (0.25,) * 3), "home")
+WANTED = Change({"device": '"auto"', "num_workers": '"auto"'}, ((0.5,) * 3, (0.25,) * 3), "home")
 
 
 def changed_lines(source, wanted=WANTED, lines=None):
@@ -56,7 +56,7 @@ def test_arguments_that_may_have_num_workers(call):
     """FastLoader would get it twice."""
     (_, _, shown) = changed_lines(f"more = {{}}\nloader = {call}\n")
     assert shown.startswith("loader = FastLoader(dataset, ...")
-    device = Wanted({"device": '"auto"'}, None)
+    device = Change({"device": '"auto"'}, None)
     changed = call.replace("DataLoader", "FastLoader")[:-1] + ', device="auto")'
     assert changed_lines(f"more = {{}}\nloader = {call}\n", device)[1:] == [f"loader = {changed}"]
 
@@ -85,7 +85,7 @@ def test_arguments_that_may_have_num_workers(call):
     ],
 )
 def test_where_the_import_goes(source, changed):
-    wanted = Wanted({}, None)
+    wanted = Change({}, None)
     assert tune_change._changed(source.encode(), (1, 0), wanted).decode() == changed
 
 
@@ -106,7 +106,7 @@ def test_a_transform_of_another_dataset_stays():
 
 def test_a_form_feed_ends_no_line():
     name = write("import u\n\x0cx = 1\nloader = DataLoader(d)\n")
-    found = diff_of(name, (1, 0), Wanted({}, None))
+    found = diff_of(name, (1, 0), Change({}, None))
     assert " \x0cx = 1\n" in found
     require_program("patch")
     subprocess.run(["patch", "-p0"], input=found, text=True, check=True, capture_output=True)

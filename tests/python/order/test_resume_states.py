@@ -9,7 +9,7 @@ from resuming import check_resuming
 from torch.utils.data import Dataset, IterableDataset
 
 from fastloader import FastLoader
-from fastloader._core.sources.python.iterators import CountingIterator
+from fastloader._core.sources.python.loader_iterator import LoaderIterator
 from support import Pictures, same
 
 COUNT = 36
@@ -153,7 +153,7 @@ def test_the_first_state_that_is_asked_for(asked_before, way_to_shuffle):
 def test_nothing_is_read_again_that_was_asked_before(monkeypatch):
     """Persistent workers begin with the dataset as it was made, too."""
     again = []
-    monkeypatch.setattr(CountingIterator, "_fast_forward", again.append)
+    monkeypatch.setattr(LoaderIterator, "_fast_forward", again.append)
     options = {"num_workers": 2, "persistent_workers": True}
     loader = FastLoader(Counter(), 6, **options)
     loader.state_dict()

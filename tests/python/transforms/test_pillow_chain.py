@@ -166,9 +166,9 @@ def test_the_pixels_are_the_native_modules(rng, paths):
                 pixels, (height, width), _large = job.picture(sample, seed)
             except ValueError:
                 with pytest.raises(ValueError):
-                    draw.made(chain, image, seed, sample)
+                    draw.apply_chain(chain, image, seed, sample)
                 continue
-            found = draw.made(chain, image, seed, sample)
+            found = draw.apply_chain(chain, image, seed, sample)
             assert found.size == (width, height), (chain, seed, sample)
             assert found.tobytes() == pixels, (chain, seed, sample)
             compared += 1
@@ -187,7 +187,7 @@ def test_pictures_of_one_sample_draw_by_their_number(rng):
     flipped = [Draws(*at[1:], VERTICAL_FLIP | n << PICTURE).uniform() < 0.5 for n in range(40)]
     assert [each["vflip"] for each in drawn] == flipped
     image = picture(rng, 60, 50)
-    assert draw.made(chain, image, *at[1:], 3) != draw.made(chain, image, *at[1:])
+    assert draw.apply_chain(chain, image, *at[1:], 3) != draw.apply_chain(chain, image, *at[1:])
     for number in (-1, 4096):
         with pytest.raises(ValueError, match="4096 are the most"):
             draw.draw(Chain(exact=(3, 3)), *at, number)

@@ -40,7 +40,7 @@ class EncodedFiles:
         }
 
     def only(self, wanted: set[int]) -> EncodedFiles:
-        """The files with the same numbers, of which only these are there."""
+        """Returns the files with the same numbers, of which only these are there."""
         made = EncodedFiles(())
         made._files = [file if each in wanted else b"" for each, file in enumerate(self._files)]
         made._called, made._problems = self._called, self._problems
@@ -65,7 +65,7 @@ class EncodedFiles:
         called: dict[int, str],
         problems: dict[int, str],
     ) -> EncodedFiles:
-        """Those of another process."""
+        """Makes the files that came from another process."""
         made = cls(())
         parts = np.split(joined.numpy(), ends[:-1]) if paths else []
         made._files = [part.tobytes() if path else part for part, path in zip(parts, paths)]
@@ -73,7 +73,7 @@ class EncodedFiles:
         return made
 
     def opened(self) -> _native.FolderSource | _native.MemorySource:
-        """The native module's source of them, which keeps them where they are."""
+        """Opens the native module's source of them, which keeps them where they are."""
         if all(map(_is_path, self._files)):
             ends = np.cumsum([len(path) for path in self._files], dtype=np.uint64)
             return extension.native.FolderSource(
@@ -92,11 +92,11 @@ class EncodedFiles:
         return self._source(file).name
 
     def is_nameless(self, file: int) -> bool:
-        """Whether it is bytes in memory that nobody has called anything."""
+        """Returns whether the file is bytes in memory that nobody has given a name."""
         return not _is_path(self._files[file]) and file not in self._called
 
     def open_rgb(self, file: int) -> Any:
-        """The Pillow picture. Raises why there is none."""
+        """Opens the picture through Pillow, or raises why there is none."""
         return self._source(file).open_rgb()
 
     def _source(self, file: int) -> PictureSource:
@@ -114,8 +114,8 @@ def _is_path(file: Any) -> bool:
 
 
 def _read(path: bytes) -> Any | None:
-    """The bytes of a file that stands in a batch beside bytes in memory. None if it cannot be read,
-    which `open_rgb` says again."""
+    """Reads a file that stands in a batch with bytes in memory. None if it cannot be read, which
+    `open_rgb` says again."""
     try:
         # A pipe would be waited for.
         regular = stat.S_ISREG(os.stat(path).st_mode)
@@ -143,12 +143,11 @@ class EncodedColumn:
 
 @dataclasses.dataclass
 class EncodedBatch:
-    """``tree`` is the collated batch with an `EncodedPlace` for each of ``columns``. ``chains`` are
-    pickled, as they crossed. ``samples``: how many there are; None for one that is not collated.
-    ``made``: how many pictures were decoded where the samples were made, ``why`` in words.
-    ``parts``: the pictures of the columns, if a worker has made them, ``drawn_by`` what they are drawn
-    by then.
-    """
+    """A collated batch, whose pictures may still be encoded. ``tree`` is the collated batch with an
+    `EncodedPlace` for each of ``columns``. ``chains`` are pickled, as they crossed. ``samples``: how
+    many there are; None for one that is not collated. ``made``: how many pictures were decoded where the
+    samples were made, ``why`` in words. ``parts``: the pictures of the columns, if a worker has made
+    them, ``drawn_by`` what they are drawn by then."""
 
     tree: Any
     files: EncodedFiles
@@ -167,7 +166,7 @@ class EncodedBatch:
 
 
 def kept_rows(batch: Any, samples: int, kept: Sequence[int]) -> Any:
-    """The batch with these of its samples, in this order."""
+    """Returns the batch with these of its samples, in this order."""
     if isinstance(batch, torch.Tensor):
         return batch[list(kept)]
     if _is_column(batch, samples):
@@ -178,7 +177,7 @@ def kept_rows(batch: Any, samples: int, kept: Sequence[int]) -> Any:
 
 
 def with_row(batch: Any, samples: int, row: int, other: Any) -> Any:
-    """The batch with the only sample of ``other``, a batch of the same structure, in this row.
+    """Returns the batch with the only sample of ``other``, a batch of the same structure, in this row.
 
     Raises:
         ValueError: if the two are not of one structure, or their tensors of one shape.
@@ -206,7 +205,7 @@ def with_row(batch: Any, samples: int, row: int, other: Any) -> Any:
 
 
 def _is_column(value: Any, samples: int) -> bool:
-    """Whether it is a column of strings, which are not stacked."""
+    """Returns whether it is a column of strings, which are not stacked."""
     return (
         type(value) in (list, tuple)
         and len(value) == samples
@@ -221,7 +220,7 @@ def _inside(value: Any) -> list[Any]:
 
 
 def _opened(value: Any, inside: list[Any], made: Any) -> Any:
-    """A container with ``made(each)`` in the place of each value in it."""
+    """Rebuilds a container with ``made(each)`` in the place of each value in it."""
     if isinstance(value, Mapping):
         items = {key: made(each) for key, each in zip(value, inside)}
         try:
@@ -248,8 +247,8 @@ class View:
 
 @dataclasses.dataclass
 class Part:
-    """Samples of which each has one file. ``positions``: theirs in the batch. ``files``: theirs.
-    ``views``: what is made of each file."""
+    """Samples that have one file each. ``positions``: theirs in the batch. ``files``: theirs. ``views``:
+    what is made of each file."""
 
     positions: list[int]
     files: list[int]
@@ -257,7 +256,7 @@ class Part:
 
 
 def parts(columns: Sequence[EncodedColumn]) -> list[Part]:
-    """The parts of a batch: what is made of the same files of the same samples is one of them, so that
+    """Splits a batch into parts: what is made of the same files of the same samples is one part, so that
     each file is read once, and decoded once if that is cheaper."""
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
     for number, column in enumerate(columns):

@@ -23,7 +23,7 @@ from fastloader.datasets.encoded import (
     Keeping,
     collate_encoded,
     collated,
-    wanted,
+    read_transform,
 )
 from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization
@@ -43,32 +43,32 @@ class KeyedIndex:
         keys: EpochKeys,
         position: int,
         samples: int,
-        wanted: Normalization | None,
+        normalization: Normalization | None,
     ) -> None:
-        self._asked = index, keys, position, samples, wanted
+        self._request = index, keys, position, samples, normalization
 
     def __reduce__(self) -> Any:
-        return _arrived, self._asked
+        return _arrived, self._request
 
 
 # What this worker process was asked for last. torch's worker loop takes an index batch when it is done
 # with the one before it.
-_asked: tuple[Any, EpochKeys, int, Normalization | None] | None = None
+_request: tuple[Any, EpochKeys, int, Normalization | None] | None = None
 _samples: WorkerSamples  # of an iterable dataset in the epoch of that
 _decoder: EncodedDecoder | None = None
 
 
 def _arrived(
-    index: Any, keys: EpochKeys, position: int, samples: int, wanted: Normalization | None
+    index: Any, keys: EpochKeys, position: int, samples: int, normalization: Normalization | None
 ) -> Any:
-    global _asked, _samples
+    global _request, _samples
     info = get_worker_info()
     assert info is not None
     if keys.iterable:
-        if _asked is None or _asked[1] != keys:
+        if _request is None or _request[1] != keys:
             _samples = WorkerSamples(keys.before)
         position = _samples.take(info.id, samples)
-    _asked = index, keys, position, wanted
+    _request = index, keys, position, normalization
     return index
 
 
@@ -77,16 +77,16 @@ def make(batch: EncodedBatch) -> None:
     main process, which tries again, and counts it."""
     global _decoder
     info = get_worker_info()
-    if _asked is None or info is None:
+    if _request is None or info is None:
         return
-    index, keys, position, wanted = _asked
+    index, keys, position, normalization = _request
     try:
         drawn_by = keys.of(info.dataset, batch.samples, index, position)
     except Error:  # which the main process raises, too
         return
     if _decoder is None:
         policy = ErrorPolicy("raise", None)
-        _decoder = EncodedDecoder(False, policy, wanted=wanted, threads=0)
+        _decoder = EncodedDecoder(False, policy, normalization=normalization, threads=0)
     try:
         made = PendingPictures(_decoder, batch, drawn_by).parts_made()
     except ValueError:  # of a chain, as above
@@ -116,15 +116,15 @@ class EncodedCollation:
         if not EncodedImage.any_made:
             return self.collate_fn(samples)
         if self.collate_fn is default_collate:
-            with Keeping(_change) as kept:
+            with Keeping(_change) as keeping:
                 # So many functions are torch's and ours, unless `_change` says no.
                 if len(default_collate_fn_map) <= _KNOWN:
                     tree = default_collate(samples)
                 else:
-                    tree = collate(samples, collate_fn_map=_map(kept))
-            if not kept.columns and not kept.made:
+                    tree = collate(samples, collate_fn_map=_map(keeping))
+            if not keeping.columns and not keeping.made:
                 return tree
-            batch = _kept_batch(samples, tree, kept)
+            batch = _kept_batch(samples, tree, keeping)
         else:
             batch = self._collated(samples)
         if self.makes and type(batch) is EncodedBatch and batch.columns:
@@ -136,7 +136,7 @@ class EncodedCollation:
             return self.collate_fn(samples)
         if self.collate_fn is default_convert:
             kept = Keeping()
-            tree = rebuild(samples, lambda each, _key: _kept(each, kept))
+            tree = rebuild(samples, lambda each, _key: _keep(each, kept))
             return _encoded(default_convert(tree), kept.columns, None)
         made = 0
 
@@ -172,15 +172,15 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
 
 
 def _change() -> str:
-    """Why default_collate does not do what torch's source and ours say; empty if it does."""
+    """Explains why default_collate does not do what torch's source and ours say; empty if it does."""
     function = default_collate_fn_map.get(EncodedImage)
     if function is not collate_encoded:
-        return f"default_collate_fn_map has {identity.said(function)} for EncodedImage"
+        return f"default_collate_fn_map has {identity.true_name(function)} for EncodedImage"
     return default_collate_change()
 
 
 def _map(kept: Keeping) -> dict[Any, Any]:
-    """torch's map of what collates what. The functions of others get pictures that are made."""
+    """Returns torch's map of collating functions. The functions of others get pictures that are made."""
     others = [kinds for kinds in other_kinds() if kinds is not EncodedImage]
     return {
         **default_collate_fn_map,
@@ -189,12 +189,12 @@ def _map(kept: Keeping) -> dict[Any, Any]:
 
 
 def _made_batch(tree: Any, made: int, why: str) -> EncodedBatch:
-    """A batch whose pictures were all made with their samples."""
+    """Makes a batch whose pictures were all made with their samples."""
     return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why)
 
 
 def _places(tree: Any) -> list[int]:
-    """The columns whose places are found in a batch."""
+    """Lists the columns whose places are found in a batch."""
     found: list[int] = []
 
     def note(each: Any, _key: Any) -> Any:
@@ -206,12 +206,12 @@ def _places(tree: Any) -> list[int]:
     return found
 
 
-def _kept(value: Any, kept: Keeping) -> Any:
+def _keep(value: Any, kept: Keeping) -> Any:
     return kept.keep([value]) if type(value) is EncodedImage else value
 
 
 def _has_encoded(value: Any) -> bool:
-    """Whether there is an encoded picture in a sample."""
+    """Returns whether there is an encoded picture in a sample."""
     if type(value) is EncodedImage:
         return True
     if isinstance(value, Mapping):
@@ -234,9 +234,9 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
     for place, column in enumerate(columns):
         # Each transform once, because looking whether it has changed takes a while.
         transforms = {id(each.transform): each.transform for each in column}
-        read = {number: wanted(transform) for number, transform in transforms.items()}
+        read = {number: read_transform(transform) for number, transform in transforms.items()}
         if not all(each.whole for each in read.values()):
-            finished[place] = _made(column, samples)
+            finished[place] = _make_column(column, samples)
             made += len(column)
             why = why or next(each.why for each in read.values() if not each.whole)
             continue
@@ -248,8 +248,8 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
                 numbers[same] = len(sources)
                 sources.append(source)
             files.append(numbers[same])
-        its = [read[id(each.transform)].encoded_chain for each in column]
-        of_column = [chains.setdefault(chain, len(chains)) for chain in its]
+        pickled = [read[id(each.transform)].encoded_chain for each in column]
+        of_column = [chains.setdefault(chain, len(chains)) for chain in pickled]
         finished[place] = EncodedPlace(len(taken))
         taken.append(EncodedColumn(place, files, of_column, column[0].return_parameters))
     if len(taken) < len(columns):
@@ -261,5 +261,5 @@ def _replaced(value: Any, finished: dict[int, Any]) -> Any:
     return finished[value.column] if type(value) is EncodedPlace else value
 
 
-def _made(column: list[EncodedImage], samples: int | None) -> Any:
+def _make_column(column: list[EncodedImage], samples: int | None) -> Any:
     return column[0].decode() if samples is None else collated(column, default_collate_fn_map)

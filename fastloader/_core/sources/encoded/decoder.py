@@ -45,7 +45,7 @@ class EncodedDecoder(Decoder):
 
     Args:
         decode: how files are decoded.
-        wanted: how the delivery normalises.
+        normalization: how the delivery normalises.
         before: the decoder in whose place this one is, whose counts it takes over.
 
     Attributes: ``pool`` and ``pillow``, how many pictures the native threads and Pillow have made;
@@ -58,7 +58,7 @@ class EncodedDecoder(Decoder):
         native: bool,
         policy: ErrorPolicy,
         decode: Decode = Decode(),  # noqa: B008  # it cannot be changed
-        wanted: Normalization | None = None,
+        normalization: Normalization | None = None,
         threads: int | None = None,
         before: EncodedDecoder | None = None,
     ) -> None:
@@ -69,7 +69,7 @@ class EncodedDecoder(Decoder):
         self.decodes = False
         self.why_made = ""
         self.native = native
-        self.decode, self.wanted = decode, wanted
+        self.decode, self.normalization = decode, normalization
         self._chains: dict[bytes, Chain] = {}
         self._jobs: dict[Any, Job] = {}
 
@@ -92,8 +92,8 @@ class EncodedDecoder(Decoder):
         if found is None:
             _shorten(self._chains)
             found = pickle.loads(pickled)
-            if self.wanted is not None and found.floating:
-                found = _left_to_delivery(found, self.wanted)
+            if self.normalization is not None and found.floating:
+                found = _left_to_delivery(found, self.normalization)
             self._chains[pickled] = found
         return found
 
@@ -115,15 +115,15 @@ class EncodedDecoder(Decoder):
         return found
 
 
-def _left_to_delivery(chain: Chain, wanted: Normalization) -> Chain:
-    """The chain without the end that normalises, which the delivery does.
+def _left_to_delivery(chain: Chain, normalization: Normalization) -> Chain:
+    """Returns the chain without the end that normalises, which the delivery does.
 
     Raises:
         ValueError: if the two do not do the same.
     """
     own = chain.normalization
-    said = "ToTensor()" if own.mean is None else f"Normalize(mean={own.mean}, std={own.std})"
-    check_same_values(own, wanted, "the transform of an EncodedImage", said)
+    steps = "ToTensor()" if own.mean is None else f"Normalize(mean={own.mean}, std={own.std})"
+    check_same_values(own, normalization, "the transform of an EncodedImage", steps)
     if chain.erasing is not None:
         raise ValueError(
             "the transform of an EncodedImage erases behind Normalize, and mean and std are given to "
@@ -163,7 +163,8 @@ class DrawnBatch:
         self._sizes = sizes
 
     def replay(self, position: int) -> dict[str, Any] | list[dict[str, Any]]:
-        """What became of a sample, as ``loader.replay`` gives it; of several pictures, a list."""
+        """Returns what was drawn for a sample, as ``loader.replay`` gives it; for several pictures, a
+        list."""
         found = []
         for number, column in enumerate(self._columns):
             drawn = self._drawn(number, position)
@@ -172,7 +173,7 @@ class DrawnBatch:
         return found[0] if len(found) == 1 else found
 
     def parameters(self, number: int) -> dict[str, torch.Tensor]:
-        """The parameters of a column, as `EncodedImage` has them."""
+        """Makes the parameters of a column, as `EncodedImage` has them."""
         column = self._columns[number]
         return parameters(
             [self._decoder.chain(self._chains[each]) for each in column.chains],
@@ -182,12 +183,13 @@ class DrawnBatch:
         )
 
     def _key(self, position: int) -> tuple[int, int]:
-        """The seed and the key of a sample."""
+        """Returns the seed and the key of a sample."""
         seeds = self._seeds
         return seeds[0] if len(seeds) == 1 else seeds[position], self._keys[position]
 
     def _drawn_if_read(self, number: int, position: int) -> dict[str, Any] | None:
-        """None for a sample that is about to be left out, or to be replaced."""
+        """Returns the draws of a sample; None for one that is about to be left out, or to be
+        replaced."""
         return None if 0 in self._sizes[number][position] else self._drawn(number, position)
 
     def _drawn(self, number: int, position: int) -> dict[str, Any]:
@@ -230,7 +232,7 @@ class EncodedRepair(Repair):
         self.redone.add(position)
 
     def _name(self, error: BaseException, position: int) -> None:
-        pending = self._wanted()
+        pending = self._current()
         if self._files.is_nameless(pending.files[position]):
             name = self._files.name(pending.files[position])
             name_picture(error, f"{name} (sample {pending.keys[position]})", name)
@@ -309,7 +311,7 @@ class PendingPictures:
         return self._seeds([position])[0]
 
     def ready(self) -> bool:
-        """Whether all pictures were tried."""
+        """Returns whether all pictures were tried."""
         return all(each.ready() for each in self._decoding)
 
     def stop(self) -> None:
@@ -422,7 +424,7 @@ class PendingPictures:
 
 
 def _joined(pieces: list[tuple[Part, torch.Tensor]]) -> torch.Tensor:
-    """One tensor of the pictures of a column, in the order of their samples."""
+    """Joins the pictures of a column in one tensor, in the order of their samples."""
     _part, first = pieces[0]
     if len(pieces) == 1:
         return first

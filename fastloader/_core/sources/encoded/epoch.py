@@ -33,11 +33,11 @@ from fastloader.transforms._normalization import Normalization
 
 
 class EncodedEpoch:
-    """Decodes the batches of one epoch. ``keys`` gives what is called once, when the keys of a batch
-    are wanted. ``make(index, batched)`` makes the batch of one index, or its sample alone,
-    to stand in a bad one's place. ``refused``: why a batch without encoded pictures is refused; empty if
-    it is not. ``memory``: where batches are decoded, if the delivery has lent some. ``wanted``: how the
-    delivery normalises."""
+    """Decodes the batches of one epoch. ``keys`` gives what is called once, when the keys of a batch are
+    needed. ``make(index, batched)`` makes the batch of one index, or its sample alone, to stand in a bad
+    one's place. ``refused``: why a batch without encoded pictures is refused; empty if it is not.
+    ``memory``: where batches are decoded, if the delivery has lent some. ``wanted``: how the delivery
+    normalises."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class EncodedEpoch:
 
     def begin(self, number: int, batch: Any) -> None:
         """Begins to decode a batch that has come, if there is something to decode."""
-        asked = self.asked.pop(number, None)
+        request = self.asked.pop(number, None)
         # Persistent workers still send what the epoch before had asked for.
-        if asked is None or type(batch) is not EncodedBatch:
+        if request is None or type(batch) is not EncodedBatch:
             return
         self.seen = True
         try:
-            self._begin(batch, *asked)
+            self._begin(batch, *request)
         except Exception as error:  # raised in the place of the batch, when its turn comes
             batch.error = error
 
@@ -99,11 +99,11 @@ class EncodedEpoch:
 
     @staticmethod
     def ready(batch: Any) -> bool:
-        """Whether `finished` would not have to wait for decode threads."""
+        """Returns whether `finished` would not have to wait for decode threads."""
         return type(batch) is not EncodedBatch or batch.pending is None or batch.pending.ready()
 
     def finished(self, batch: Any) -> Any:
-        """The batch with its pictures.
+        """Returns the batch with its pictures.
 
         Raises:
             LeftOut: if all samples of the batch were skipped.
@@ -150,8 +150,7 @@ class EncodedEpoch:
         position: int,
         error: BaseException,
     ) -> Any:
-        """The batch with another sample in a bad one's place: a function of the seed and the bad one's
-        index."""
+        """Puts another sample in a bad one's place: a function of the seed and the bad one's index."""
         number, seed = pending.numbers[position], pending.seed(position)
         if self.keys().iterable:
             raise Error("on_error='replace' needs a dataset with indices") from error
@@ -159,9 +158,9 @@ class EncodedEpoch:
             try:
                 batch = self._make(other, samples is not None)
                 if type(batch) is EncodedBatch:
-                    mine = self._made_decoder()
+                    own = self._made_decoder()
                     policy = dataclasses.replace(self._policy, on_error="raise")
-                    decoder = EncodedDecoder(mine.native, policy, mine.decode, mine.wanted)
+                    decoder = EncodedDecoder(own.native, policy, own.decode, own.normalization)
                     key = sample_key(self._dataset, other, position)
                     drawn_by = DrawnBy([other], [key], [seed])
                     batch = PendingPictures(decoder, batch, drawn_by).finished()
@@ -186,7 +185,8 @@ class EncodedEpoch:
 
 
 def stop(pending: list[PendingPictures]) -> None:
-    """Ends what is being decoded. Not a method for who must hold no dataset, which an epoch does."""
+    """Ends the decoding. It is a free function, because a finalizer calls it and must not keep the
+    epoch, and so the dataset, alive."""
     for each in list(pending):
         each.stop()
     pending.clear()
@@ -220,9 +220,9 @@ class EncodedPictures:
         make: Callable[[Any, bool], Any],
     ) -> EncodedEpoch:
         normalization = loader._runtime.normalization
-        wanted = loader.native, Decode(loader.decode, loader.truncated), normalization
+        settings = loader.native, Decode(loader.decode, loader.truncated), normalization
         self.last = EncodedEpoch(
-            lambda: self._made(*wanted),
+            lambda: self._make_decoder(*settings),
             self._policy,
             keys,
             dataset,
@@ -233,8 +233,11 @@ class EncodedPictures:
         )
         return self.last
 
-    def _made(self, native: bool, decode: Decode, wanted: Normalization | None) -> EncodedDecoder:
-        """The decoder, which is made with the first picture. A forked child makes its own."""
+    def _make_decoder(
+        self, native: bool, decode: Decode, normalization: Normalization | None
+    ) -> EncodedDecoder:
+        """Makes the decoder with the first picture, and then gives the same one. A forked child makes
+        its own."""
         native = native and extension.load() is not None
         if not native and decode != Decode():
             raise ValueError(
@@ -245,37 +248,40 @@ class EncodedPictures:
             raise ValueError(f"truncated={decode.truncated!r}: {NO_LIBJPEG}")
         before = self._decoder
         if before is not None and self._home.here:
-            if (before.native, before.decode, before.wanted) == (native, decode, wanted):
+            settings = before.native, before.decode, before.normalization
+            if settings == (native, decode, normalization):
                 return before
-        made = EncodedDecoder(native, self._policy, decode, wanted, before=before)
+        made = EncodedDecoder(native, self._policy, decode, normalization, before=before)
         self._decoder, self._home = made, HomeProcess()
         return made
 
-    def said(self, workers: int) -> str:
-        """For ``plan()``: who makes the pictures, once one was made. The workers were named before."""
+    def plan_words(self, workers: int) -> str:
+        """Says for ``plan()`` who makes the pictures, once one was made. The workers were named
+        before."""
         decoder = self._decoder
         if decoder is None:
             return ""
-        said = ""
+        words = ""
         if decoder.decodes:
-            said = f", {counted(decoder.threads, 'decode thread')} for encoded pictures"
+            words = f", {counted(decoder.threads, 'decode thread')} for encoded pictures"
         if not decoder.workers:
-            return said
+            return words
         why = decoder.why_made
         if not why:
             why = "native=False" if extension.load() is not None else _ABSENT
-        if said:
-            return f"{said}, others made with their samples ({why})"
+        if words:
+            return f"{words}, others made with their samples ({why})"
         makes = "which makes" if workers == 1 else "which make"
-        who = makes if workers else "the loop's thread makes"
-        return f", {who} the encoded pictures ({why})"
+        maker = makes if workers else "the loop's thread makes"
+        return f", {maker} the encoded pictures ({why})"
 
     def begin(self, refused: str) -> None:
         """Forgets the last epoch. ``refused``: of the one that begins."""
         self.last, self.refused = None, refused
 
     def replay(self, index: int) -> Any | None:
-        """What became of a sample of the epoch begun last; None if it had no encoded pictures."""
+        """Returns what was drawn for a sample of the epoch begun last; None if it had no encoded
+        pictures."""
         return None if self.last is None or not self.last.seen else self.last.replay(index)
 
     def stats(self) -> dict[str, Any]:
@@ -296,7 +302,7 @@ class EncodedPictures:
         }
 
     def _times(self) -> dict[str, float]:
-        """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
+        """Returns what the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
         return {} if self._decoder is None else self._decoder.times()
 
     def stages(self) -> Iterator[Stage]:
@@ -306,5 +312,7 @@ class EncodedPictures:
         count = int(times.get("pictures", 0))
         for name in ("read", "decode", "recipe", "finish"):
             if count and times[name]:
-                who = "decode threads"
-                yield Stage(name, times[name], count, "file", who, decoder.threads, bound="decode")
+                where = "decode threads"
+                yield Stage(
+                    name, times[name], count, "file", where, decoder.threads, bound="decode"
+                )

@@ -26,7 +26,7 @@ _ANYTHING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def of_torch() -> set[str]:
-    """The names of the arguments. They are read anew each time, because other libraries wrap
+    """Returns the names of the arguments. They are read anew each time, because other libraries wrap
     DataLoader's constructor as well."""
     shown = _shown()
     names = {each.name for each in shown if each.kind not in _ANYTHING}
@@ -34,9 +34,9 @@ def of_torch() -> set[str]:
 
 
 def for_torch(loader: Loader, in_order: bool) -> dict[str, Any]:
-    """The arguments for torch's constructor besides those that every version takes. They are those of
-    ``loader`` that FastLoader's own constructor does not know, and ``worker_backend`` where torch has
-    an argument ``worker_method`` for it."""
+    """Returns the arguments for torch's constructor besides those that every version takes. They are
+    those of ``loader`` that FastLoader's own constructor does not know, and ``worker_backend`` where
+    torch has an argument ``worker_method`` for it."""
     newer: dict[str, Any] = loader.__dict__.pop("_for_torch")
     torchs = of_torch()
     if "worker_method" in torchs:
@@ -60,14 +60,14 @@ def _shown() -> list[inspect.Parameter]:
 
 
 def _tells_all(shown: list[inspect.Parameter]) -> bool:
-    """Whether the signature names all arguments. It does not if the constructor was wrapped to take
-    anything, without functools.wraps."""
+    """Returns whether the signature names all arguments. It does not if the constructor was wrapped to
+    take anything, without functools.wraps."""
     return not any(each.kind in _ANYTHING for each in shown)
 
 
 @functools.cache
 def _written() -> set[str]:
-    """The names of the arguments in torch's own file, where no wrapper hides them."""
+    """Returns the names of the arguments in torch's own file, where no wrapper hides them."""
     spec = importlib.util.find_spec(DataLoader.__module__)
     read: Any = getattr(spec and spec.loader, "get_code", None)
     module = read(DataLoader.__module__) if read is not None else None
@@ -156,7 +156,8 @@ _NEEDED = (
 
 
 def named_arguments(loop: Callable[..., None], arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """What torch would call ``loop``, its worker loop, with: each of `_NEEDED` by its name."""
+    """Returns the arguments with which torch would call ``loop``, its worker loop: each of `_NEEDED` by
+    its name."""
     try:
         given = inspect.signature(loop).bind(*arguments).arguments
     except TypeError:

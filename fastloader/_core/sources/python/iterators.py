@@ -1,5 +1,5 @@
-"""Iterates with torch's own iterators, which keep count for `state_dict`, seed samples, carry the
-states of datasets that have one, and can be told to stop waiting."""
+"""torch's iterators over a `FastLoader`: on the loop's thread, and over workers. The latter can be told
+to stop waiting, and carry the states of datasets that have one."""
 
 from __future__ import annotations
 
@@ -7,36 +7,29 @@ import queue
 import signal
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import dataloader
 from torch.utils.data._utils import signal_handling
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from fastloader._core.machine import devices
-from fastloader._core.machine.eager import eager
-from fastloader._core.machine.process import HomeProcess, ProcessLock
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation import trace
 from fastloader._core.observation.statistics import (
     TIMED,
-    Statistics,
     closed_meanwhile,
-    is_closed_meanwhile,
 )
 from fastloader._core.observation.tuning import LowPriorityWorker
-from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.generators import is_stateful
 from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.order.position import Position
-from fastloader._core.order.progress import Progress, as_given
-from fastloader._core.pictures.images import CropSeeds
-from fastloader._core.pictures.in_place import InPlace
+from fastloader._core.order.progress import as_given
 from fastloader._core.sources.encoded.batch import EncodedBatch
 from fastloader._core.sources.encoded.epoch import EncodedPictures
-from fastloader._core.sources.encoded.iteration import DecodingIterator
 from fastloader._core.sources.python.arguments import LoaderView
+from fastloader._core.sources.python.loader_iterator import LoaderIterator
 from fastloader._core.sources.python.naming import NamingWorker, name_sample
 from fastloader._core.sources.python.processes import (
     OutlivingWorker,
@@ -47,42 +40,54 @@ from fastloader._core.sources.python.processes import (
 from fastloader._core.sources.python.stateful import (
     AskingForState,
     Ended,
-    EpochForWorker,
     Reported,
     StatefulWorker,
 )
-from fastloader.errors import Error
-
-# ---- Index batches with the seeds of their samples.
 
 
-class SeedingIterator(dataloader._BaseDataLoaderIter):
-    """Draws index batches for torch's iterators. A dataset that stands in the place of the loader's gets
-    them with the seeds of their samples."""
+class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, LoaderIterator):
+    """torch's iterator without workers, on the training loop's thread."""
 
-    _position: Position
-    _dataset: Any
-    _seeds: CropSeeds | None = None  # of the epoch, if such a dataset makes the samples
-    _drawn: Any = None  # what the sampler gave last
-
-    def _begin_seeds(self, loader: Loader) -> None:
-        """Begins what the loader draws in an epoch. To be called once in each, when torch's seed is
-        drawn and no index is."""
-        if not self._position.beginning:  # made without iter(loader)
+    def __init__(self, loader: Loader, pictures: EncodedPictures) -> None:
+        self._pictures = pictures
+        super().__init__(loader)
+        position, saved = self._position, self._pass.saved
+        if not position.iterable:
             return
-        order = EpochOrder(self._position, loader)
-        self._begin_draws(order, order.epoch_seed(int(self._base_seed)))
+        if self._restoring:
+            position.users_generator = torch.get_rng_state()
+        iterator = self._dataset_fetcher.dataset_iter
+        self._pass.fetcher = self._dataset_fetcher
+        if saved is not None and saved.get("ended"):
+            self._dataset_fetcher.ended = True
+        if is_stateful(iterator):
+            self._pass.dataset_iterator = iterator
+            if saved is not None and saved["iterator_state"] is not None:
+                with position.on_users_generator():
+                    iterator.load_state_dict(saved["iterator_state"])
+        elif saved is not None and not is_stateful(position.dataset):
+            self._begin_again()
+            self._fast_forward()
 
-    def _begin_draws(self, order: EpochOrder, seed: int) -> None:
-        """``seed``: the epoch's."""
-        if isinstance(self._dataset, InPlace):
-            self._seeds = self._dataset.begin_epoch(order, seed)
-
-    def _next_index(self) -> Any:
-        self._drawn = keys = super()._next_index()
-        if self._seeds is None:
-            return keys
-        return self._seeds.beside(keys, len(self._dataset), self._auto_collation)
+    def _next_data(self) -> Any:
+        if (data := self._undelivered) is None:
+            begun = time.perf_counter()
+            try:
+                data = super()._next_data()
+            except Exception as error:
+                name_sample(error)
+                raise
+            if type(data) is EncodedBatch:
+                self.encoded.begin(0, data)
+            now = time.perf_counter()
+            # Before the loop waits for the decode threads, which is no work of the dataset's.
+            self._statistics.add_time("fetch", now - begun)
+            if trace.active is not None:
+                trace.add("fetch", begun, now)
+        if type(data) is EncodedBatch or self.encoded.refused:
+            data = self._deliver(data)
+        self._position.read_here = True
+        return data
 
 
 # ---- torch's worker iterator, which can be told to stop waiting for its workers.
@@ -91,8 +96,47 @@ class SeedingIterator(dataloader._BaseDataLoaderIter):
 _TURN = 0.1  # seconds
 
 
-class PolledIterator(_MultiProcessingDataLoaderIter):
-    """Waits for its workers in short turns, and looks in between whether it is still wanted.
+def poll(
+    try_get: Callable[[float], Any],
+    timeout: float | None,
+    check: Callable[[], None],
+    workers: Sequence[Any],
+) -> Any:
+    """Tries to get a batch by torch's ``try_get`` for ``timeout`` seconds, which the user has set.
+    Without ``timeout`` tries for one turn, after which torch calls again. ``check`` is called before
+    each turn, and raises what ends the wait."""
+    until = None if timeout is None else time.monotonic() + timeout
+    while True:
+        check()
+        turn = _TURN if until is None else min(_TURN, max(0.0, until - time.monotonic()))
+        try:
+            got = try_get(turn)
+        except RuntimeError as error:
+            if isinstance(error.__cause__, queue.Empty):  # torch has found a worker dead by itself
+                _tell_of_death(workers, error)
+            raise
+        if got[0] or until is None or time.monotonic() >= until:
+            return got
+
+
+def _tell_of_death(workers: Sequence[Any], error: RuntimeError) -> NoReturn:
+    """Raises how a worker died, in the place of torch's signal handler.
+
+    That handler interrupts the main thread and raises how the worker died, and ``error`` from that
+    if the main thread was waiting here. If this look at the workers comes first, it has taken from
+    the system what the handler would ask for."""
+    codes = [(worker.pid, worker.exitcode) for worker in workers]
+    death = next((_death(pid, code) for pid, code in codes if code), None)
+    if death is None:
+        raise error
+    if threading.current_thread() is threading.main_thread():
+        raise error from death
+    raise death
+
+
+class WorkerIterator(dataloader._MultiProcessingDataLoaderIter, LoaderIterator):
+    """torch's iterator over workers: processes, threads or actors. It waits for them in short turns, and
+    looks in between whether it is still wanted.
 
     The call that ends the wait cannot go through the queue at which the iterator waits. Putting
     something there needs a lock that the workers share, and a worker that ends or is terminated while
@@ -114,55 +158,40 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
     _resuming = False
     _home: HomeProcess
     _took: bool  # whether what next() raised last took a batch's place
+    _followed = False  # whether a delivery advances it; see `lookahead`
 
     def _try_get_data(self, timeout: float | None = None) -> Any:
-        """Tries to get a batch for ``timeout`` seconds, which the user has set. Without ``timeout``
-        tries for one turn, after which torch calls again."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            if self._left:
-                self._refuse()
-            turn = _TURN if until is None else min(_TURN, max(0.0, until - time.monotonic()))
-            try:
-                got = super()._try_get_data(turn)
-            except RuntimeError as error:
-                if isinstance(
-                    error.__cause__, queue.Empty
-                ):  # torch has found a worker dead by itself
-                    self._tell_of_death(error)
-                raise
-            if got[0] or until is None or time.monotonic() >= until:
-                return got
+        return poll(super()._try_get_data, timeout, self._check_left, self._workers)
 
-    def _tell_of_death(self, error: RuntimeError) -> NoReturn:
-        """Raises how a worker died, in the place of torch's signal handler.
-
-        That handler interrupts the main thread and raises how the worker died, and ``error`` from that
-        if the main thread was waiting here. If this look at the workers comes first, it has taken from
-        the system what the handler would ask for."""
-        codes = [(worker.pid, worker.exitcode) for worker in self._workers]
-        death = next((_death(pid, code) for pid, code in codes if code), None)
-        if death is None:
-            raise error
-        if threading.current_thread() is threading.main_thread():
-            raise error from death
-        raise death
+    def _check_left(self) -> None:
+        if self._left:
+            self._refuse()
 
     def leave(self) -> None:
         """Ends a ``next()`` that waits for a worker, or for its pictures."""
         self._left = True
         self._stop_decoding()
 
-    def _stop_decoding(self) -> None:
-        super()._stop_decoding()  # type: ignore[misc]  # of DecodingIterator, into which this is mixed
-
     def _refuse(self) -> None:
         """Raises what ends ``next()`` if the epoch has ended during the call."""
         raise closed_meanwhile()
 
     def _next_data(self) -> Any:
+        data = self._undelivered
+        return self._deliver(self._receive() if data is None else data)
+
+    def _receive(self) -> Any:
+        """Receives the next batch, whose pictures may still be encoded."""
         self._took = False
+        count_ready(self)
+        if self.encoded.seen:
+            self._begin_arrived()
         return super()._next_data()
+
+    def _get_data(self) -> Any:
+        got = super()._get_data()
+        self._note_arrival(*got)
+        return got
 
     def _process_data(self, *data: Any) -> Any:
         self._took = True  # also for an error, which is raised from here
@@ -226,7 +255,7 @@ def abandon(iterator: Any) -> None:
 def count_ready(iterator: Any) -> None:
     """Counts the batches that have come from the workers when the loop asks for the next one. Counts
     nothing while a delivery reads ahead: a ring counts what is ready for the training loop."""
-    if getattr(iterator, "_ahead", False) or not TIMED:
+    if iterator._followed or not TIMED:
         return
     try:
         ready = iterator._data_queue.qsize()
@@ -236,197 +265,10 @@ def count_ready(iterator: Any) -> None:
     iterator._statistics.note_ready(ready)
 
 
-# ---- torch's own iterators over a `FastLoader`. They keep count for `state_dict`, and carry
-# the states of datasets that have one.
+# ---- Over worker processes.
 
 
-_next = dataloader._BaseDataLoaderIter.__next__
-
-
-class CountingIterator(DecodingIterator, SeedingIterator):
-    """Counts the batches of torch's iterators. It stands between them and their base in the order of
-    resolution, so that it can exchange the epoch's seed before worker processes are started with it."""
-
-    _notes_arrivals = False  # whether it notes which batch came, if that need not be the next one
-
-    def __init__(self, loader: Loader) -> None:
-        self._home = HomeProcess()
-        self._position: Position = loader._runtime.position
-        self._statistics: Statistics = loader._runtime.statistics
-        self.progress: Progress | None = None  # set on the iterator that the user gets
-        self._closed = False
-        # Guards a batch on its way to the loop: of several threads that call next(), each gets other
-        # batches. close() does not take it.
-        self._calls = ProcessLock()
-        # Whether what next() raised last took a batch's place. A sampler's error does, too.
-        self._took = True
-        # Index batches come from the position, whatever a subclass of the loader says.
-        indices = devices.UsersOwn(self._position)
-        collate_fn = self._begin_encoded(loader, making=True)
-        seen: Any = LoaderView(loader, _index_sampler=indices, collate_fn=collate_fn)
-        with devices.for_draws(loader.generator):  # for the draw of the seed
-            super().__init__(seen)
-        self._index_sampler: Any = self._position
-        # Profilers know it by the name of torch's class.
-        torchs = next(kind for kind in type(self).__mro__ if kind.__module__ == dataloader.__name__)
-        self._profile_name = f"enumerate(DataLoader)#{torchs.__name__}.__next__"
-        self._pass = self._begun_pass()
-        self._base_seed = self._pass.take_seed(int(self._base_seed))
-        if loader.num_workers == 0:  # others are reset
-            self._begin_seeds(loader)
-        # torch calls iter(dataset) next, and a dataset may restore the global generator there.
-        self._restoring = (
-            loader.num_workers == 0
-            and self._position.iterable
-            and self._position.users_generator is not None
-            and is_stateful(self._position.dataset)
-        )
-        if self._restoring:
-            torch.set_rng_state(self._position.users_generator)
-
-    def _reset(self, loader: Loader, first_iter: bool = False) -> None:
-        if not first_iter:
-            self._begin_encoded(loader)
-        super()._reset(loader, first_iter)
-        self._pass = self._begun_pass()
-        self._pass.take_seed(int(self._base_seed))
-        self._begin_seeds(loader)
-        self._pass.in_order = getattr(self, "_in_order", True)
-        if self._notes_arrivals and not self._pass.in_order and not self._position.iterable:
-            self._pass.outstanding = {}
-        if not first_iter and self._position.announces and hasattr(self._dataset, "set_epoch"):
-            # Sent as the seed, which is the first thing that live workers are sent in an epoch.
-            self._shared_seed = EpochForWorker(self._pass.epoch)
-
-    def _begun_pass(self) -> Progress:
-        position = self._position
-        if position.current is None or not position.beginning:  # made without iter(loader)
-            return Progress(position.epoch, None, position.iterable)
-        return position.current
-
-    @eager
-    def __next__(self) -> Any:
-        progress = self.progress
-        if progress is not None and progress.unsettled:
-            progress.check()
-        if self._closed:
-            raise StopIteration
-        if progress is None:  # another iterator takes the batch further, and counts
-            return self._passed_on()
-        with self._calls.lock:
-            return self._counted(progress)
-
-    def _counted(self, progress: Progress) -> Any:
-        """The next batch for the loop, which is counted."""
-        statistics = self._statistics
-        start = time.perf_counter()
-        first = statistics.begin_wait(start, progress)
-        ended = False
-        try:
-            batch = self._next_kept(progress.delivered)
-            if self._closed:
-                raise closed_meanwhile()
-        except Exception as error:
-            if self._closed:
-                if is_closed_meanwhile(error):
-                    raise
-                raise closed_meanwhile() from error
-            ended = isinstance(error, StopIteration)
-            if ended:
-                progress.end()
-                raise
-            statistics.errors += 1
-            if self._took:
-                progress.delivered()
-            raise
-        finally:
-            now = time.perf_counter()
-            statistics.end_wait(now, progress, now - start, first, ended)
-            if trace.active is not None:
-                trace.add("wait", start, now)
-        progress.delivered()
-        statistics.batches += 1
-        return batch
-
-    def close(self) -> None:
-        """Ends the epoch early, from any thread. Further calls of ``next()`` raise StopIteration, and a
-        call that is under way raises Error."""
-        self._closed = True
-        self._stop_decoding()
-
-    def _passed_on(self) -> Any:
-        """Does as torch's ``__next__``, but opens no range without a profiler. A range costs a third of
-        what a small batch costs. The iterator that takes the batch further warns of wrong lengths."""
-        if devices.is_profiling() or self._IterableDataset_len_called is not None:
-            # Profiles have one wait of that name for a batch: the loop's.
-            self._profile_name = "fastloader#batch"
-            return _next(self)
-        batch: Any = self._next_data()
-        self._num_yielded += 1
-        return batch
-
-    def _fast_forward(self) -> None:
-        """Reads again what lies before the state, because the dataset does not have a state, or its
-        workers were not asked for theirs."""
-        for number in range(self._pass.batches):
-            try:
-                _next(self)
-            except StopIteration:
-                raise Error(
-                    f"the dataset ended after {number} batches, the state was saved after "
-                    f"{self._pass.batches}"
-                ) from None
-            except Exception:
-                pass  # it was raised in the place of a batch then, too
-            self._pass.read_again()
-
-
-class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):
-    """torch's iterator without workers, on the training loop's thread."""
-
-    def __init__(self, loader: Loader, pictures: EncodedPictures) -> None:
-        self._pictures = pictures
-        super().__init__(loader)
-        position, saved = self._position, self._pass.saved
-        if not position.iterable:
-            return
-        if self._restoring:
-            position.users_generator = torch.get_rng_state()
-        iterator = self._dataset_fetcher.dataset_iter
-        self._pass.fetcher = self._dataset_fetcher
-        if saved is not None and saved.get("ended"):
-            self._dataset_fetcher.ended = True
-        if is_stateful(iterator):
-            self._pass.dataset_iterator = iterator
-            if saved is not None and saved["iterator_state"] is not None:
-                with position.on_users_generator():
-                    iterator.load_state_dict(saved["iterator_state"])
-        elif saved is not None and not is_stateful(position.dataset):
-            self._begin_again()
-            self._fast_forward()
-
-    def _next_data(self) -> Any:
-        if (data := self._undelivered) is None:
-            begun = time.perf_counter()
-            try:
-                data = super()._next_data()
-            except Exception as error:
-                name_sample(error)
-                raise
-            if type(data) is EncodedBatch:
-                self.encoded.begin(0, data)
-            now = time.perf_counter()
-            # Before the loop waits for the decode threads, which is no work of the dataset's.
-            self._statistics.add_time("fetch", now - begun)
-            if trace.active is not None:
-                trace.add("fetch", begun, now)
-        if type(data) is EncodedBatch or self.encoded.refused:
-            data = self._decoded(data)
-        self._position.read_here = True
-        return data
-
-
-class MultiProcessIterator(PolledIterator, CountingIterator):
+class ProcessIterator(WorkerIterator):
     """torch's iterator over worker processes. If the dataset or its iterator has a state, batches bring
     the state of their worker once a state was asked for."""
 
@@ -469,8 +311,8 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         super()._reset(loader, first_iter)
         self._pass.workers_began = first_iter
 
-    def _next_index(self) -> Any:
-        index = super()._next_index()
+    def _draw_index(self) -> Any:
+        index = super()._draw_index()
         if self._pass.outstanding is not None:
             self._pass.outstanding[self._send_idx] = as_given(self._drawn)
         asked = self._stateful and (self._always or self._position.asked)
@@ -488,7 +330,6 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
     def _get_data(self) -> Any:
         got = super()._get_data()
         self._arrived = got[0]
-        self._note_arrival(*got)
         return got
 
     def _note_arrival(self, number: Any, data: Any) -> None:
@@ -496,27 +337,21 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
             self._pass.ended[str(data.worker_id)] = data.state
         super()._note_arrival(number, data.batch if type(data) is Reported else data)
 
-    def _next_data(self) -> Any:
-        return self._decoded(self._came() if self._undelivered is None else self._undelivered)
-
-    def _came(self) -> Any:
-        count_ready(self)
-        if self.encoded.seen:
-            self._begin_arrived()
+    def _receive(self) -> Any:
         if self._pass.outstanding is None:
-            return self._reported_data()
+            return self._receive_reported()
         self._arrived = None
         try:
-            return self._reported_data()
+            return self._receive_reported()
         finally:
             if self._arrived is not None:  # a batch, or an error in the place of one
                 self._pass.arrivals.append(self._arrived)
 
-    def _reported_data(self) -> Any:
+    def _receive_reported(self) -> Any:
         if not self._stateful:
-            return super()._next_data()
+            return super()._receive()
         try:
-            data = super()._next_data()
+            data = super()._receive()
         except StopIteration:
             raise
         except Exception:

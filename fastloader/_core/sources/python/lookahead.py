@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import functools
+import os
 import queue
 import threading
-from collections.abc import Iterator
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastloader._core.handoff import NotYet
-from fastloader._core.machine.process import HomeProcess
 from fastloader._core.order.loader import Loader
-from fastloader._core.sources.encoded.iteration import DecodingIterator
-from fastloader._core.sources.python.iterators import PolledIterator
+from fastloader._core.sources.python.iterators import WorkerIterator, abandon, poll
 
 
-class Lookahead(PolledIterator, DecodingIterator):
-    """A `LoopFollower`, mixed into the class of an iterator that a delivery advances; see `follow_loop`.
+class Lookahead:
+    """A `LoopFollower` that advances torch's worker iterator, of whatever class derived from torch's
+    that is; see `follow_loop`.
 
     DataLoader asks the sampler for one index batch at each ``next()``, on the training loop's thread. A
     sampler may draw from the global generators or follow the training loop, and the pump thread is ahead
@@ -28,32 +28,66 @@ class Lookahead(PolledIterator, DecodingIterator):
     No more is prefetched than with DataLoader, and a part of that is in the ring. An iterable dataset
     does not have a sampler, but for the same reason its workers read no further ahead than with
     DataLoader.
+
+    torch's methods call each other on the iterator. Those that `_CALLS` names are therefore put on the
+    iterator itself, in front of its class's, until its next epoch begins. The iterator holds this object
+    weakly by them: its workers are to end with the last reference to it.
     """
 
-    # Guards torch's bookkeeping, which two threads change: the pump thread in __next__, except while it
-    # waits, and the training loop in `taken`. Reentrant, because a finalizer may call `leave` in the
-    # middle of any allocation.
-    _turn: threading.RLock
-    # Wakes the pump thread, which then looks at what has changed. A Condition would not do: a finalizer
-    # may call `leave` on the pump's own thread, between that thread's last look and its sleep, and a
-    # Condition does not keep what it was told before the sleep.
-    _news: queue.SimpleQueue[None]
-    _ahead = False
-    _delivering = False  # whether a batch is on its way out of __next__; guarded by _turn
-    _patient = True  # False while `next_if_there` asks, on the only thread that does
-    _owed = 0  # batches that came out of __next__ and were not taken yet; guarded by _turn
-    _taken = -1  # the number of the batch that was taken last; guarded by _turn
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._kind = type(source)
+        # Guards torch's bookkeeping, which two threads change: the pump thread in __next__, except while
+        # it waits, and the training loop in `taken`. Reentrant, because a finalizer may call `leave` in
+        # the middle of any allocation.
+        self._turn = threading.RLock()
+        # Wakes the pump thread, which then looks at what has changed. A Condition would not do: a
+        # finalizer may call `leave` on the pump's own thread, between that thread's last look and its
+        # sleep, and a Condition does not keep what it was told before the sleep.
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._over = False  # whether the iterator is in another epoch
+        self._advancing = False  # whether __next__ is in torch's; guarded by _turn
+        self._delivering = False  # whether a batch is on its way out of __next__; guarded by _turn
+        self._patient = True  # False while `next_if_there` asks, on the only thread that does
+        self._owed = 0  # batches that came out of __next__ and were not taken yet; guarded by _turn
+        self._taken = -1  # the number of the batch that was taken last; guarded by _turn
+        if not isinstance(source, WorkerIterator):
+            source._left, source._took = False, True
+            _others.add(source)
+        source._followed = True
+        for name in _CALLS:
+            if hasattr(self._kind, name):
+                setattr(source, name, _call(self, name))
+        source._reset = _reset(self)
+
+    def __iter__(self) -> Lookahead:
+        return self
 
     def __next__(self) -> Any:
-        if not self._ahead:
-            return super().__next__()
+        source = self._source
         with self._turn:
             # Wait while no batch is under way: torch would end the epoch, although indices are to come.
-            while self._owed and not self._left and not self._under_way():
+            while self._owed and not self._ended and not self._under_way():
                 self._wait()
-            if self._left:
+            if self._ended:
                 raise StopIteration
-            return super().__next__()
+            if not isinstance(source, WorkerIterator):  # which says so itself
+                source._took = False
+            self._advancing = True
+            try:
+                return next(source)
+            finally:
+                self._advancing = False
+
+    @property
+    def _ended(self) -> bool:
+        return self._over or self._source._left
+
+    @property
+    def _took(self) -> bool:
+        """Whether what next() raised last took a batch's place."""
+        took: bool = self._source._took
+        return took
 
     def _wait(self) -> None:
         self._turn.release()
@@ -69,11 +103,12 @@ class Lookahead(PolledIterator, DecodingIterator):
     def _under_way(self) -> bool:
         """Whether a batch will come without another index, or none will come even with one. A worker
         whose iterable dataset has ended leaves its tasks behind."""
-        tasks = self._task_info.values()
+        source = self._source
+        tasks, status = source._task_info.values(), source._workers_status
         return (
-            self._undelivered is not None
-            or not any(self._workers_status)
-            or any(len(task) == 2 or self._workers_status[task[0]] for task in tasks)
+            getattr(source, "_undelivered", None) is not None
+            or not any(status)
+            or any(len(task) == 2 or status[task[0]] for task in tasks)
         )
 
     def next_if_there(self) -> Any:
@@ -92,101 +127,152 @@ class Lookahead(PolledIterator, DecodingIterator):
         """Tells that the training loop takes batch ``number``. Numbers rise; a second call with the same
         number does nothing. Raises what the sampler raises."""
         with self._turn:
-            if self._owed and not self._left and number != self._taken:
+            if self._owed and not self._ended and number != self._taken:
                 self._taken = number
                 self._owed -= 1
                 self._tell()
-                super()._try_put_index()
+                self._kind._try_put_index(self._source)
 
     def hand_over_timeout(self) -> float:
-        seconds, self._timeout = self._timeout, 0
+        seconds, self._source._timeout = self._source._timeout, 0
         return seconds  # as the user gave it, because a message shows it
 
     def leave(self) -> None:
         """Tells that the loop takes no more batches. A pump thread that waits for the loop returns."""
-        self._stop_decoding()  # a thread that waits for pictures has the turn
+        if self._over:
+            return
+        if hasattr(self._kind, "_stop_decoding"):
+            self._source._stop_decoding()  # a thread that waits for pictures has the turn
         with self._turn:
-            self._left = True
+            self._source._left = True
             self._tell()
 
+    # --- what torch calls in the place of the iterator's own method ---------------------------------
+
     def _process_data(self, *arguments: Any) -> Any:
+        self._source._took = True  # also for an error, which is raised from here
         self._delivering = True
         try:
-            return super()._process_data(*arguments)
+            return self._kind._process_data(self._source, *arguments)
         finally:
             self._delivering = False
 
     def _try_put_index(self) -> None:
         # torch also asks for another index when a worker's iterable dataset has ended.
-        if self._ahead and self._delivering:
+        if self._delivering:
             self._owed += 1
         else:
-            super()._try_put_index()
+            self._kind._try_put_index(self._source)
 
     def _get_data(self) -> Any:
-        if not self._ahead:
-            return super()._get_data()
         self._turn.release()
         try:
-            return super()._get_data()
+            return self._kind._get_data(self._source)
         finally:
             self._turn.acquire()
 
-    def _decoded(self, data: Any) -> Any:
-        if not self._ahead:
-            return super()._decoded(data)
-        if not self._patient and not self.encoded.ready(data):
-            self._undelivered = data
+    def _deliver(self, data: Any) -> Any:
+        source = self._source
+        if not self._patient and not source.encoded.ready(data):
+            source._undelivered = data
             raise NotYet
         self._turn.release()
         try:
-            return super()._decoded(data)
+            return self._kind._deliver(source, data)
         finally:
             self._turn.acquire()
 
     def _try_get_data(self, timeout: float | None = None) -> Any:
-        if self._patient:
-            return super()._try_get_data(timeout)
-        answer = super()._try_get_data(0)
-        if not answer[0]:
+        source = self._source
+        if not self._patient:
+            timeout = 0
+        if isinstance(source, WorkerIterator):
+            answer = self._kind._try_get_data(source, timeout)
+        else:
+            try_get = self._kind._try_get_data.__get__(source)
+            answer = poll(try_get, timeout, self._check_left, source._workers)
+        if not self._patient and not answer[0]:
             raise NotYet
         return answer
 
-    def _refuse(self) -> None:
-        if not self._ahead:
-            super()._refuse()
+    def _check_left(self) -> None:
+        if self._source._left or self._source._shutdown:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
         raise StopIteration  # for the pump thread; the loop waits elsewhere, and is told there
 
-    def _reset(self, loader: Loader, first_iter: bool = False) -> None:
-        # In the next epoch of persistent workers the training loop's thread sends the first index
-        # batches, as with DataLoader.
-        self._ahead = False
-        self._owed = 0
-        self._taken = -1
-        self._timeout = loader.timeout  # which `hand_over_timeout` set to 0 in the epoch before
-        super()._reset(loader, first_iter)
+    def _end(self) -> None:
+        """Ends what waits here: the iterator is about to begin another epoch."""
+        with self._turn:
+            self._over = True
+            self._tell()
+
+
+# The methods that torch calls on its iterator and that a `Lookahead` answers while it advances it. An
+# iterator that is not ours lacks some.
+_CALLS = (
+    "_process_data",
+    "_try_put_index",
+    "_get_data",
+    "_deliver",
+    "_try_get_data",
+    "_refuse",
+)
+
+
+def _call(follower: Lookahead, name: str) -> Callable[..., Any]:
+    """Makes what torch calls instead of the method ``name`` of the iterator: the method of the follower
+    while that advances the iterator, and else the iterator's own. Holds neither of the two."""
+    followers, sources = weakref.ref(follower), weakref.ref(follower._source)
+    answered, own = getattr(Lookahead, name), getattr(follower._kind, name)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        here = followers()
+        if here is not None and here._advancing:
+            return answered(here, *arguments, **named)
+        return own(sources(), *arguments, **named)
+
+    return call
+
+
+def _reset(follower: Lookahead) -> Callable[..., None]:
+    """Makes what torch calls to begin the next epoch of persistent workers. The iterator is then as it
+    was before it was followed: also there the training loop's thread sends the first index batches, as
+    with DataLoader. The follower may be gone by then."""
+    followers, sources = weakref.ref(follower), weakref.ref(follower._source)
+
+    def reset(loader: Loader, first_iter: bool = False) -> None:
+        here, source = followers(), sources()
+        assert source is not None  # torch calls it
+        if here is not None:
+            here._end()
+        for name in (*_CALLS, "_reset"):
+            source.__dict__.pop(name, None)
+        source._left = source._followed = False
+        source._timeout = loader.timeout  # which `hand_over_timeout` has set to 0
+        source._reset(loader, first_iter)
+
+    return reset
+
+
+# Iterators that are not ours, and were followed. In a forked child torch would tell the parent's workers
+# to end when the last reference there is gone; ours see to that themselves.
+_others: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _abandon_others() -> None:
+    for each in list(_others):
+        abandon(each)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_others)
 
 
 def follow_loop(source: Iterator[Any]) -> Lookahead | None:
     """Lets a delivery advance torch's worker iterator ahead of the training loop. The delivery then
-    calls ``taken()`` for each batch that the loop takes. Returns None for every other iterator.
-
-    The iterator itself is changed, of whatever class derived from torch's it is: torch's own methods
-    would not call a wrapper. Once the delivery has called ``hand_over_timeout()``, it watches the
+    calls ``next()`` on what is returned, and its ``taken()`` for each batch that the loop takes. Returns
+    None for every other iterator. Once the delivery has called ``hand_over_timeout()``, it watches the
     `timeout`, which counts from the loop's ``next()``."""
-    if not isinstance(source, _MultiProcessingDataLoaderIter):
-        return None
-    watched: Any = source
-    if not isinstance(watched, Lookahead):
-        watched._turn = threading.RLock()
-        watched._news = queue.SimpleQueue()
-        watched._home = HomeProcess()
-        kind: Any = type(source)
-        watched.__class__ = _following(kind)
-    watched._ahead = True
-    return watched
-
-
-@functools.cache
-def _following(kind: Any) -> Any:
-    return type(kind.__name__, (Lookahead, kind), {"__module__": kind.__module__})
+    return Lookahead(source) if isinstance(source, _MultiProcessingDataLoaderIter) else None

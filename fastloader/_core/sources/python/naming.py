@@ -1,4 +1,4 @@
-"""Errors about the pictures of a dataset's own samples say which sample, and which file, that is.
+"""Names the sample and the file in errors about the pictures of a dataset's own samples.
 
 A dataset's own code opens its pictures by Pillow, whose errors often name no file. What is known is read
 from the error's traceback, so nothing is done for a sample that can be made.
@@ -45,7 +45,7 @@ _LISTS = ("samples", "imgs")
 
 
 class NamingWorker:
-    """A worker_init_fn that calls the user's, and has `name_sample` look at the errors that this worker
+    """A worker_init_fn that calls the user's, and lets `name_sample` look at the errors that this worker
     process sends."""
 
     def __init__(self, given: Callable[[int], None] | None) -> None:
@@ -79,7 +79,7 @@ def _name(error: Exception) -> None:
     of_pillow = [*_last_of_pillow(frames)]
     if getattr(error, "filename", None) is not None or not _is_of_picture(error, of_pillow):
         return
-    given = [each for each in map(_given, frames) if each is not None]
+    given = [each for each in map(_arguments_of, frames) if each is not None]
     sample = _sample(given, frames)
     files = [*_files(of_pillow)]
     path = next(filter(None, map(_path_of, files)), "")
@@ -108,7 +108,7 @@ def _frames(error: Exception) -> Iterator[FrameType]:
 
 
 def _last_of_pillow(frames: list[FrameType]) -> Iterator[FrameType]:
-    """The frames of Pillow's in which the error was raised, the innermost first."""
+    """Gives the frames of Pillow's in which the error was raised, the innermost first."""
     for frame in reversed(frames):
         if str(frame.f_globals.get("__name__")).partition(".")[0] != "PIL":
             return
@@ -116,21 +116,22 @@ def _last_of_pillow(frames: list[FrameType]) -> Iterator[FrameType]:
 
 
 def _is_of_picture(error: Exception, of_pillow: list[FrameType]) -> bool:
-    if any(isinstance(error, _found(*each)) for each in _OF_PILLOW):
+    if any(isinstance(error, _class_of(*each)) for each in _OF_PILLOW):
         return True
     reading = any(frame.f_code.co_name in _READING for frame in of_pillow)
     return reading and isinstance(error, _RAISED)
 
 
-def _found(module: str, name: str) -> Any:
+def _class_of(module: str, name: str) -> Any:
     return getattr(sys.modules.get(module), name, ())
 
 
 # --- which sample ---------------------------------------------------------------------------------
 
 
-def _given(frame: FrameType) -> tuple[Any, Any] | None:
-    """The dataset and the index that a frame of a ``__getitem__`` was given; None for another frame."""
+def _arguments_of(frame: FrameType) -> tuple[Any, Any] | None:
+    """Returns the dataset and the index that a frame of a ``__getitem__`` was given; None for another
+    frame."""
     code = frame.f_code
     if code.co_name != "__getitem__" or code.co_argcount < 2:
         return None
@@ -152,7 +153,8 @@ class _Sample(NamedTuple):
 
 
 def _sample(given: list[tuple[Any, Any]], frames: list[FrameType]) -> _Sample | None:
-    """The sample that failed; None if it is not known. ``given``: what the frames of datasets were."""
+    """Finds the sample that failed; None if it is not known. ``given``: the arguments of the datasets'
+    frames."""
     fetch = next(filter(_is_fetch, frames), None)
     if fetch is None:  # somebody has replaced it
         return None
@@ -167,12 +169,12 @@ def _sample(given: list[tuple[Any, Any]], frames: list[FrameType]) -> _Sample | 
         return None
     if len(index) == 1:
         return _Sample(index[0], _located(dataset, index[0]))
-    for own, its in given:
-        for each in index:
+    for own, own_index in given:
+        for number in index:
             with contextlib.suppress(Exception):
-                place = _located(dataset, each)
-                if place[0] is own and (place[1] is its or place[1] == its):
-                    return _Sample(each, place)
+                place = _located(dataset, number)
+                if place[0] is own and (place[1] is own_index or place[1] == own_index):
+                    return _Sample(number, place)
     return None
 
 
@@ -182,7 +184,8 @@ def _is_fetch(frame: FrameType) -> bool:
 
 
 def _located(dataset: Any, index: Any) -> tuple[Any, Any]:
-    """The dataset in which a sample lies, below `Subset` and `ConcatDataset`, and its index there."""
+    """Returns the dataset in which a sample lies, below `Subset` and `ConcatDataset`, and its index
+    there."""
     while True:
         if isinstance(dataset, InPlace):
             dataset = dataset.own
@@ -201,7 +204,7 @@ def _located(dataset: Any, index: Any) -> tuple[Any, Any]:
 
 
 def _files(of_pillow: Iterable[FrameType]) -> Iterator[Any]:
-    """What Pillow was reading: paths and file objects, the innermost first."""
+    """Gives what Pillow was reading: paths and file objects, the innermost first."""
     for frame in of_pillow:
         own = frame.f_locals.get("self")
         held = (getattr(own, name, None) for name in ("filename", "fp", "_fp"))
@@ -211,7 +214,7 @@ def _files(of_pillow: Iterable[FrameType]) -> Iterator[Any]:
 
 
 def _path_of(file: Any) -> str:
-    """The path of a file, or that the object is; empty if it has none."""
+    """Returns the path of a file, or that the object is; empty if it has none."""
     name = getattr(file, "name", None) if hasattr(file, "read") else file
     if not isinstance(name, str | bytes | os.PathLike):
         return ""
@@ -219,7 +222,7 @@ def _path_of(file: Any) -> str:
 
 
 def _path_in(dataset: Any, index: Any) -> str:
-    """The path that a dataset has for an index in its list of samples; empty if it has none."""
+    """Returns the path that a dataset has for an index in its list of samples; empty if it has none."""
     own = getattr(dataset, "__dict__", {})  # without its own code, which properties are
     for name in _LISTS:
         samples = own.get(name)

@@ -60,7 +60,7 @@ class Ending:
         return bool(poll.poll(0))
 
     def in_worker(self) -> int:
-        """The descriptor that is readable once this is set. To be called in a worker process."""
+        """Returns the descriptor that is readable once this is set. It is called in a worker process."""
         global _here
         if _here is not self:
             _here = self
@@ -111,7 +111,7 @@ def _in_spawned(reader: Any) -> Ending:
 
 
 def is_to_end() -> bool:
-    """Whether this is a worker process that is to end."""
+    """Returns whether this is a worker process that is to end."""
     return _here is not None and _here.is_set()
 
 
@@ -141,12 +141,12 @@ class Inbox:
         self._part = shape, bytearray(size), counts  # at once, because a handler may raise
 
     def wake_by(self, descriptor: int) -> None:
-        """Has `receive` return when this one is readable."""
+        """Makes `receive` return when this descriptor is readable."""
         self._poll.register(descriptor, select.POLLIN)
 
     def receive(self, timeout: float | None) -> bytearray | None:
-        """The message that comes next, which stays the next one until it is `taken`. None if not all of
-        it has come within ``timeout`` seconds, or if the other descriptor is readable."""
+        """Returns the message that comes next, which stays the next one until it is `taken`. None if not
+        all of it has come within ``timeout`` seconds, or if the other descriptor is readable."""
         until = None if timeout is None else time.monotonic() + timeout
         while (message := self._whole()) is None:
             left = None if until is None else max(0, math.ceil((until - time.monotonic()) * 1000))
@@ -157,7 +157,7 @@ class Inbox:
         return message
 
     def _whole(self) -> bytearray | None:
-        """The message, if all of it has come."""
+        """Returns the message, if all of it has come."""
         while True:
             shape, buffer, counts = self._part
             if sum(counts) < len(buffer):
@@ -243,12 +243,13 @@ def _end_if_due(_number: int, _frame: Any) -> None:
 
 
 def is_handled() -> bool:
-    """Whether SIGTERM does something else to this process than end it."""
+    """Returns whether SIGTERM does something else to this process than end it."""
     return signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
 
 
 def end_at_exit(iterator: Any) -> None:
-    """multiprocessing ends daemons by SIGTERM, and waits for them, when Python ends."""
+    """Ends the iterator's workers at exit, before multiprocessing ends them by SIGTERM and waits for
+    them."""
     _live.add(iterator)
     process.at_exit(_end_all)
 

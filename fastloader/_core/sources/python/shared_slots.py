@@ -51,7 +51,7 @@ class WorkerTime(NamedTuple):
 
 
 class SlotParcel(NamedTuple):
-    """What crosses the queue in place of a batch."""
+    """The message that crosses the queue in place of a batch."""
 
     slot: int | None  # None: nothing lies in a slot
     content: bytes | tuple[int, int]  # the pickle, or (offset, bytes) in the slot
@@ -59,13 +59,13 @@ class SlotParcel(NamedTuple):
     spent: WorkerTime
 
     def opened(self) -> Any:
-        """The batch, of which nothing lies in a slot."""
+        """Opens the batch, of which nothing lies in a slot."""
         assert isinstance(self.content, bytes)
         return pickle.loads(self.content)
 
 
 def pickled_error(error: ExceptionWrapper) -> bytes:
-    """The pickle of what is sent in a batch's place."""
+    """Pickles what is sent in a batch's place."""
     try:
         return bytes(ForkingPickler.dumps(error))
     except Exception:  # its type is one that pickle does not find; the text says which
@@ -252,7 +252,7 @@ class Sender:
             self._pocket.append(candidate)
 
     def wrap(self, data: Any) -> Any:
-        """What goes into torch's queue for ``data``, which the worker has made."""
+        """Wraps ``data``, which the worker has made, for torch's queue."""
         slot, self._current = self._current, None
         spent = WorkerTime(time.perf_counter() - self._begun, self._collating)
         if slot is not None:
@@ -274,7 +274,7 @@ class Sender:
         return stacked
 
     def _room(self, batch: Any) -> torch.Tensor | None:
-        """The place in the slot where the tensors are stacked; None if they do not go there."""
+        """Returns the place in the slot where the tensors are stacked; None if they do not go there."""
         first = batch[0]
         slot = self._current
         if (
@@ -426,13 +426,13 @@ class SharedSlots:
         self._dispatching = 0
 
     def next_worker(self) -> int:
-        """The number of the worker for the next index queue, of which each worker has one."""
+        """Returns the number of the worker for the next index queue, of which each worker has one."""
         number = self._dispatching
         self._dispatching += 1
         return number
 
     def sender(self) -> Sender:
-        """The `Sender` of a forked worker, to be asked for in that worker."""
+        """Makes the `Sender` of a forked worker. It is called in that worker."""
         if self._sender is None:
             self._sender = Sender(self.native.in_child())
         return self._sender
@@ -447,7 +447,8 @@ class SharedSlots:
         return attach, (DupFd(native.fd), slots, native.slot_bytes)
 
     def arrive(self, parcel: SlotParcel) -> SlotParcel | _Arrival:
-        """What opens a parcel from a worker. It holds the slot in which the batch lies."""
+        """Returns an object that opens a parcel from a worker. It holds the slot in which the batch
+        lies."""
         self._count(parcel.spent)
         if parcel.why_pickled:
             self.counts.why_pickled[parcel.why_pickled] += 1
@@ -471,7 +472,7 @@ class _Arrival:
         self._storages: dict[int, torch.UntypedStorage] = {}
 
     def opened(self) -> Any:
-        """The batch."""
+        """Opens the batch."""
         content = self._content
         pickled = self.lease.view(*content) if isinstance(content, tuple) else content
         before = getattr(arriving, "batch", None)
@@ -494,7 +495,7 @@ class _Arrival:
 
 
 def memory_limit() -> int:
-    """The bytes that this process may use: the machine's, or less in a container."""
+    """Returns the bytes that this process may use: the machine's, or less in a container."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(machine, limits.memory_limit() or machine)
 
@@ -619,7 +620,7 @@ class WorkerQueue:
         self._queue.put(item)
 
     def get(self, timeout: float | None = None) -> Any:
-        """What torch's worker loop is to do next; None if it is to end."""
+        """Returns what torch's worker loop is to do next; None if it is to end."""
         if self._inbox is None:
             self._inbox = Inbox(self._queue)
             self._inbox.wake_by(self._ending.in_worker())
@@ -663,7 +664,8 @@ class Context:
         return self._ending
 
     def Queue(self) -> LoaderQueue:
-        """torch asks for the queue of the batches first, and then for one of indices for each worker."""
+        """Makes a queue. torch asks for the queue of the batches first, and then for one of indices for
+        each worker."""
         made = LoaderQueue(self._base.Queue(), self._slots, self._ending, self._results)
         if self._results is None:
             self._results = made
@@ -729,11 +731,11 @@ class LoaderSlots:
             if wish == "1" and not natively:
                 raise Error("FASTLOADER_WORKER_RING=1 needs the native module, which is not in use")
             return None
-        each = prefetch + _SPARE_SLOTS
+        per_worker = prefetch + _SPARE_SLOTS
         slots, self._idle = self._idle, None
-        if slots is None or not slots.serves(workers, each):
+        if slots is None or not slots.serves(workers, per_worker):
             try:
-                slots = SharedSlots(workers, each, self.counts)
+                slots = SharedSlots(workers, per_worker, self.counts)
             except (Error, MemoryError) as error:
                 if wish == "1":
                     raise

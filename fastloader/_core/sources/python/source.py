@@ -26,12 +26,12 @@ from fastloader._core.pictures.in_place import InPlace, ShowingOwn, parts_of
 from fastloader._core.sources.encoded.epoch import EncodedPictures
 from fastloader._core.sources.python.arguments import LoaderView
 from fastloader._core.sources.python.iterators import (
-    CountingIterator,
-    MultiProcessIterator,
-    PolledIterator,
+    ProcessIterator,
     SingleProcessIterator,
+    WorkerIterator,
     abandon,
 )
+from fastloader._core.sources.python.loader_iterator import LoaderIterator
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
 from fastloader._core.sources.python.shared_slots import LoaderSlots
 from fastloader._core.sources.python.threads import ThreadIterator
@@ -55,11 +55,11 @@ class PythonSource(Fallback):
         self._statistics = statistics
         self.encoded = EncodedPictures(policy)
         self.slots = LoaderSlots()
-        self._iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
+        self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         # What makes the samples in the place of the loader's dataset, in iterators that begin now.
         self._in_place: InPlace | None = None
         # What makes torch's iterator, by worker_backend, if that is not "process".
-        self.iterators: dict[str, Callable[[Any, EncodedPictures], CountingIterator]] = {
+        self.iterators: dict[str, Callable[[Any, EncodedPictures], LoaderIterator]] = {
             "thread": ThreadIterator
         }
         # Whether the delivery of epochs that begin now copies every tensor of a batch.
@@ -76,7 +76,7 @@ class PythonSource(Fallback):
         return PythonPlan(loader, reason, self, stand_in, normalized)
 
     def torch_iterator(self, loader: Loader, in_place: InPlace | None) -> Any:
-        """torch's way to `iterator`."""
+        """Asks the loader for torch's iterator, which in turn asks `iterator` for it."""
         self._in_place = in_place
         try:
             try:
@@ -88,14 +88,14 @@ class PythonSource(Fallback):
             except RuntimeError:
                 # Persistent workers that were about to end, or are still at a batch that took too long.
                 known = loader._iterator
-                if not isinstance(known, PolledIterator) or not known._resuming:
+                if not isinstance(known, WorkerIterator) or not known._resuming:
                     raise
             return loader._torch_iterator()
         finally:
             self._in_place = None
 
-    def iterator(self, loader: Loader) -> CountingIterator:
-        made: CountingIterator
+    def iterator(self, loader: Loader) -> LoaderIterator:
+        made: LoaderIterator
         seen: Any = loader
         if self._in_place is not None:
             in_place = self._in_place
@@ -112,19 +112,19 @@ class PythonSource(Fallback):
             made = self.iterators[loader.worker_backend](seen, self.encoded)
         else:
             made = self.slots.iterate(
-                seen, functools.partial(MultiProcessIterator, pictures=self.encoded)
+                seen, functools.partial(ProcessIterator, pictures=self.encoded)
             )
         self._iterators.add(made)
         return made
 
     def drop_ended(self, loader: Loader) -> bool:
         known: Any = loader._iterator  # unless a subclass of the loader has made another kind
-        if isinstance(known, CountingIterator) and not known._home.here:
+        if isinstance(known, LoaderIterator) and not known._home.here:
             # Its persistent workers serve the process that forked this one.
             abandon(known)
             loader._iterator = None
             return False
-        if isinstance(known, CountingIterator) and isinstance(known, PolledIterator):
+        if isinstance(known, WorkerIterator):
             if known.serves_again:
                 return False
             # Its workers were ended by close(), or by Ctrl-C, which every process of a terminal gets; or
@@ -148,11 +148,11 @@ class PythonSource(Fallback):
         if workers and loader.worker_backend == "process":
             counts = self.slots.counts
             if counts.fetched:
-                who, batches = WORKER_PROCESSES, counts.fetched
+                makers, batches = WORKER_PROCESSES, counts.fetched
                 fetched = counts.fetch_s - counts.collate_s
-                yield Stage("fetch", fetched, batches, "batch", who, workers, bound="Python")
+                yield Stage("fetch", fetched, batches, "batch", makers, workers, bound="Python")
                 collated = counts.collate_s
-                yield Stage("collate", collated, batches, "batch", who, workers, bound="Python")
+                yield Stage("collate", collated, batches, "batch", makers, workers, bound="Python")
             return
         if workers and loader.worker_backend == "ray":  # actors tell of their time
             return
@@ -165,9 +165,9 @@ class PythonSource(Fallback):
     def stats(self, loader: Loader) -> dict[str, Any]:
         processes = loader.num_workers > 0 and loader.worker_backend == "process"
         counted: dict[str, Any] = {"workers": self.slots.stats()} if processes else {}
-        asked = [each for each in parts_of(loader.dataset) if type(each) is MongoImages]
-        if asked:
-            totals = [each.counts() for each in asked]
+        databases = [each for each in parts_of(loader.dataset) if type(each) is MongoImages]
+        if databases:
+            totals = [each.counts() for each in databases]
             counted["documents"] = {key: sum(each[key] for each in totals) for key in totals[0]}
         parts = [each for each in parts_of(loader.dataset) if isinstance(each, Pictures)]
         caches = {
@@ -222,7 +222,7 @@ class PythonPlan:
         workers, count = "", self._loader.num_workers
         if count:
             workers = f", {counted(count, self._worker)}"
-        return f"Python path: {self._reason}{workers}{self._source.encoded.said(count)}"
+        return f"Python path: {self._reason}{workers}{self._source.encoded.plan_words(count)}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         loader = self._loader

@@ -1,5 +1,5 @@
-"""What workers know of the epoch: the states of their datasets, which are restored when a worker begins
-and sent with its batches, and the epoch's number for workers that live on."""
+"""The workers' part of an epoch's state: the states of their datasets, which are restored when a worker
+begins and sent with its batches, and the epoch's number for workers that live on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STOP = worker_module._IterableDatasetStopIteration
 
 @dataclasses.dataclass(frozen=True)
 class AskingForState:
-    """What a worker is sent for an index batch if the state after it is wanted. Whether it will be
+    """An index batch on its way to a worker that is to send the state after it. Whether it will be
     wanted is not known a batch ahead. But a dataset that merely has methods of these names must not pay
     for each batch."""
 
@@ -33,7 +33,7 @@ class AskingForState:
 
 @dataclasses.dataclass(frozen=True)
 class Ended(_STOP):
-    """What a worker sends instead of torch's object when its dataset ends."""
+    """A worker's message that its dataset has ended, in the place of torch's object."""
 
     state: bytes | None
 

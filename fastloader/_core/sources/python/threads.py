@@ -22,7 +22,7 @@ from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.sources import worker_info
 from fastloader._core.sources.encoded.epoch import EncodedPictures
 from fastloader._core.sources.python.arguments import LoaderView, named_arguments
-from fastloader._core.sources.python.iterators import CountingIterator, PolledIterator, count_ready
+from fastloader._core.sources.python.iterators import WorkerIterator
 from fastloader._core.sources.python.naming import name_sample
 
 # ---- What a worker thread does: fetch batches until the iterator tells it to end.
@@ -186,7 +186,7 @@ class _Context:
         return made
 
 
-class ThreadIterator(PolledIterator, CountingIterator):
+class ThreadIterator(WorkerIterator):
     """torch's iterator over workers, which are threads here."""
 
     def __init__(self, loader: Loader, pictures: EncodedPictures) -> None:
@@ -207,20 +207,9 @@ class ThreadIterator(PolledIterator, CountingIterator):
 
     def _next_data(self) -> Any:
         self._home.check()
-        data = self._undelivered
-        if data is None:
-            count_ready(self)
-            if self.encoded.seen:
-                self._begin_arrived()
-            data = super()._next_data()
-        data = self._decoded(data)
+        data = super()._next_data()
         self._position.read_here = True
         return data
-
-    def _get_data(self) -> Any:
-        got = super()._get_data()
-        self._note_arrival(*got)
-        return got
 
     def close(self) -> None:
         """Ends the epoch and the worker threads, from any thread, and waits for what each thread is at.

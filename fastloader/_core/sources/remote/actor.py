@@ -30,7 +30,7 @@ from fastloader._core.batch.tree import is_dense, is_leaf
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import extension
 from fastloader._core.observation.statistics import LeftOut, Statistics
-from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, Wanted
+from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, RequestedSamples
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import DecodeOptions, ErrorPolicy, NativeImages, SeededKeys
 from fastloader._core.pictures.in_place import InPlace
@@ -46,8 +46,8 @@ from fastloader.transforms._normalization import Normalization
 
 @dataclasses.dataclass(frozen=True)
 class PictureOptions:
-    """How the pictures are made, and what becomes of them on the trainer. ``normalization``: what the
-    actor applies. ``mixed_later``: whether the delivery erases and mixes."""
+    """The options by which an actor makes pictures, and the trainer finishes them. ``normalization``:
+    what the actor applies. ``mixed_later``: whether the delivery erases and mixes."""
 
     threads: int
     decode: Decode
@@ -59,10 +59,9 @@ class PictureOptions:
 
 @dataclasses.dataclass
 class RemoteBatch:
-    """What comes of an index batch: the batch, or why there is none. ``tree`` is None if every sample
-    was left out. ``bad``: the bad samples, and what was wrong with each. ``samples`` and ``seeds``:
-    by which the delivery erases and mixes. ``counted``: whether the trainer has counted the bad
-    ones."""
+    """The answer to an index batch: the batch, or why there is none. ``tree`` is None if every sample
+    was left out. ``bad``: the bad samples, and what was wrong with each. ``samples`` and ``seeds``: by
+    which the delivery erases and mixes. ``counted``: whether the trainer has counted the bad ones."""
 
     tree: Any
     asked: int
@@ -73,7 +72,7 @@ class RemoteBatch:
     counted: bool = False
 
     def pin_memory(self) -> RemoteBatch:
-        """Done by torch's thread, if the loader pins."""
+        """Pins the batch. torch's thread calls it, if the loader pins."""
         return dataclasses.replace(self, tree=pin_memory(self.tree))
 
 
@@ -116,7 +115,7 @@ class RemotePictures(InPlace):
         if self._maker is None:
             self._maker = _Maker(self.images, self.options)
         assert self.wrap is not None
-        return self._maker.made(keys, self.wrap)
+        return self._maker.make(keys, self.wrap)
 
     def sample(self, key: Any, number: int, seed: int) -> Any:
         raise NotImplementedError("pictures are made by the batch")
@@ -127,7 +126,7 @@ class RemotePictures(InPlace):
     # --- on the trainer ----------------------------------------------------------------------------
 
     def received(self, batch: RemoteBatch) -> Any:
-        """The batch that is delivered. Its bad samples are counted as if they had been met here.
+        """Returns the batch that is delivered. Its bad samples are counted as if they had been met here.
 
         Raises:
             LeftOut: if every sample was left out.
@@ -195,7 +194,7 @@ class _Maker:
         self._decoder.memory.keep(2)
         self._images = images
 
-    def made(self, keys: SeededKeys, wrap: Callable[[], ExceptionWrapper]) -> RemoteBatch:
+    def make(self, keys: SeededKeys, wrap: Callable[[], ExceptionWrapper]) -> RemoteBatch:
         self._policy.begin()
         numbers = keys.numbers
         samples = numbers
@@ -211,7 +210,7 @@ class _Maker:
     def _make(self, batch: RemoteBatch, keys: SeededKeys) -> None:
         decoder = self._decoder
         pending = PendingBatch(
-            decoder, (None,), Wanted.of(self._images, keys.numbers), keys.seeds, None
+            decoder, (None,), RequestedSamples.of(self._images, keys.numbers), keys.seeds, None
         )
         pending.batch.wait()
         failures = pending.batch.failures()
@@ -243,7 +242,7 @@ def _check_folder(store: Any) -> None:
 
 
 def _sendable(error: BaseException) -> BaseException:
-    """The error, or one that says the same if it cannot be pickled."""
+    """Returns the error, or one that says the same if it cannot be pickled."""
     from ray import cloudpickle
 
     try:
@@ -265,10 +264,11 @@ _SHORT = 16 << 10
 
 
 class Parcel(NamedTuple):
-    """``content`` is a pickled batch without the memory of its ``storages`` and its numpy ``arrays``,
-    empty if nothing is to be delivered. ``lendable``: which storages are only those of leaves.
-    ``state``: of the worker's generators after the batch; None if nothing draws from them. ``spent``:
-    the seconds that the actor was at it. ``sent``: when it was done, by the clock of its node."""
+    """A batch on its way from an actor. ``content`` is a pickled batch without the memory of its
+    ``storages`` and its numpy ``arrays``, empty if nothing is to be delivered. ``lendable``: which
+    storages are only those of leaves. ``state``: of the worker's generators after the batch; None if
+    nothing draws from them. ``spent``: the seconds that the actor was at it. ``sent``: when it was done,
+    by the clock of its node."""
 
     content: bytes
     storages: list[Any]
@@ -286,7 +286,7 @@ class Parcel(NamedTuple):
 
 
 def packed(batch: Any) -> tuple[bytes, list[Any], list[bool], list[Any]]:
-    """(content, storages, lendable, arrays) of a batch.
+    """Pickles a batch: returns (content, storages, lendable, arrays).
 
     Raises:
         ValueError: for a tensor on a device.
@@ -301,8 +301,9 @@ def packed(batch: Any) -> tuple[bytes, list[Any], list[bool], list[Any]]:
 
 
 def received(parcel: Parcel, lends: bool) -> Parcel:
-    """The parcel in memory of this process. ``lends``: whether the tensors of leaves stay in Ray's
-    memory, which they hold, and which may not be written to. Runs no code of the batch's classes."""
+    """Returns the parcel in memory of this process. ``lends``: whether the tensors of leaves stay in
+    Ray's memory, which they hold, and which may not be written to. Runs no code of the batch's
+    classes."""
     storages = [
         array if lends and lendable else array.copy()
         for array, lendable in zip(parcel.storages, parcel.lendable, strict=True)
@@ -311,7 +312,7 @@ def received(parcel: Parcel, lends: bool) -> Parcel:
 
 
 def opened(parcel: Parcel) -> Any:
-    """The batch of a parcel that was `received`."""
+    """Opens the batch of a parcel that was `received`."""
     return _Opener(parcel).load()
 
 
@@ -337,7 +338,8 @@ class _Packer(cloudpickle.CloudPickler):
 
     @property
     def lendable(self) -> list[bool]:
-        """Of which storages all tensors are leaves of the batch, which a delivery can copy."""
+        """For each storage, whether all its tensors are leaves of the batch, which a delivery can
+        copy."""
         return [place in self._leaves and place not in self._others for place in self._numbers]
 
     def reducer_override(self, value: Any) -> Any:
@@ -414,8 +416,8 @@ _STOP = torch_worker._IterableDatasetStopIteration
 
 @dataclasses.dataclass
 class Setup:
-    """What torch gives to each of its workers. ``stateless``: whether a batch depends on its index batch
-    alone, so that any worker may make it."""
+    """The setup that torch gives to each of its workers. ``stateless``: whether a batch depends on its
+    index batch alone, so that any worker may make it."""
 
     kind: int
     dataset: Any
@@ -430,10 +432,11 @@ class Setup:
 
 @dataclasses.dataclass
 class Beginning:
-    """Where a worker begins. ``worker``: its number. ``state``: of its generators; None for that of its
-    seed. ``resumed``: the message that began the epoch, if that is not the first of persistent workers.
-    ``again``: pickled index batches of this epoch, and how often each, whose batches are made again and
-    not sent: an iterable dataset, and one with a state, comes to where it was in no other way."""
+    """The place where a worker begins. ``worker``: its number. ``state``: of its generators; None for
+    that of its seed. ``resumed``: the message that began the epoch, if that is not the first of
+    persistent workers. ``again``: pickled index batches of this epoch, and how often each, whose batches
+    are made again and not sent: an iterable dataset, and one with a state, comes to where it was in no
+    other way."""
 
     worker: int
     state: bytes | None = None
@@ -508,7 +511,7 @@ class Session:
             Session._seated = None
 
     def _made_fetcher(self) -> Any:
-        """A fetcher, which a worker_init_fn of ours makes in torch's place. That also changes how
+        """Makes a fetcher, which a worker_init_fn of ours makes in torch's place. That also changes how
         torch's worker loop tells that the data have ended."""
         setup, names = self._setup, torch_worker.__dict__
         create: Any = self._create
@@ -573,7 +576,7 @@ class Session:
             pass  # it was raised in the place of that batch, too
 
     def _wrapped(self) -> ExceptionWrapper:
-        """The error that is being handled, with the node where it was raised."""
+        """Wraps the error that is being handled, with the node where it was raised."""
         error = sys.exc_info()[1]
         name_sample(error)
         where = f"in Ray actor {self._worker} on node {self._node}"
@@ -581,7 +584,7 @@ class Session:
 
 
 def lacking(error: BaseException | None, node: str) -> str:
-    """What to do about a file that a node does not have; empty for another error."""
+    """Says what to do about a file that a node does not have; empty for another error."""
     while error is not None and not isinstance(error, FileNotFoundError):
         error = error.__cause__
     if error is None or error.filename is None:
@@ -601,7 +604,7 @@ def lacking(error: BaseException | None, node: str) -> str:
 
 
 def _states() -> bytes:
-    """The states of the global generators."""
+    """Pickles the states of the global generators."""
     return pickle.dumps(
         (random.getstate(), torch.get_rng_state().numpy(), np.random.get_state()), protocol=5
     )
@@ -685,6 +688,6 @@ class BatchActor:
 
 
 def node_name() -> str:
-    """The name of this process's node: its address, and the beginning of Ray's name for it."""
+    """Returns the name of this process's node: its address, and the beginning of Ray's name for it."""
     node = ray.get_runtime_context().get_node_id()
     return f"{ray.util.get_node_ip_address()} ({node[:8]})"

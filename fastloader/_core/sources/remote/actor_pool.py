@@ -21,7 +21,8 @@ class Actor:
 
     Attributes: ``node``, the name of its node, empty until it is ``up``; ``tasks``, what it was asked
     for and has not answered, and ``references``, Ray's to these answers, both by the number of the call,
-    in the order of the calls; ``asked``, when it was asked for; ``listener``, where its answers go."""
+    in the order of the calls; ``asked_at``, when Ray was asked for it; ``listener``, where its answers
+    go."""
 
     def __init__(self, handle: Any, listener: queue.SimpleQueue[Any]) -> None:
         self.handle = handle
@@ -31,7 +32,7 @@ class Actor:
         self.failed: BaseException | None = None  # why Ray could not start it
         self.tasks: dict[int, Any] = {}
         self.references: dict[int, Any] = {}
-        self.asked = time.monotonic()
+        self.asked_at = time.monotonic()
         # The least difference seen between the clock of this process and that of its node. The fastest
         # message had it, and what a batch takes more is what it costs to bring its bytes.
         self.ahead = float("inf")
@@ -40,7 +41,7 @@ class Actor:
     def ask_whether_up(self) -> None:
         """Takes it as not up until it answers, which it does behind all that it was asked for before."""
         self.up = False
-        self.asked = time.monotonic()
+        self.asked_at = time.monotonic()
         # The future must not hold the actor, which would then never go out of scope.
         answer = functools.partial(_came_up, weakref.ref(self))
         self.handle.up.remote().future().add_done_callback(answer)
@@ -59,9 +60,9 @@ def _came_up(actor: weakref.ref[Actor], future: Any) -> None:
 
 
 class Answer(NamedTuple):
-    """What has come from an actor: the ``parcel`` of a ``task``, or the ``error`` in its place. Without
-    a task, whether the actor is up. ``number``: of the call, in the actor's ``tasks``. ``session``: of
-    the worker that was asked. ``arrived``: when it came, by this process's clock."""
+    """An answer from an actor: the ``parcel`` of a ``task``, or the ``error`` in its place. Without a
+    task, whether the actor is up. ``number``: of the call, in the actor's ``tasks``. ``session``: of the
+    worker that was asked. ``arrived``: when it came, by this process's clock."""
 
     actor: Actor
     task: Any
@@ -74,7 +75,7 @@ class Answer(NamedTuple):
 
 @dataclasses.dataclass
 class NodeCounts:
-    """What the actors of a node have done: the seconds that they were at it, and their batches."""
+    """The counts of a node's actors: the seconds that they worked, and their batches."""
 
     busy_s: float = 0.0
     batches: int = 0
@@ -121,7 +122,7 @@ class ActorPool:
         self.kept: tuple[Any, Any] = (None, None)  # a dataset, and the reference to its setup
 
     def serves(self, options: Mapping[str, Any]) -> bool:
-        """Whether the pool is of this process, has these options and is connected as it was."""
+        """Returns whether the pool is of this process, has these options and is connected as it was."""
         return self._home.here and self.options == options and self._job in ("", _job())
 
     @property
@@ -139,7 +140,7 @@ class ActorPool:
         taken, self._idle = idle[:count], idle[count:]
         for actor in taken:
             actor.listener = listener
-            actor.asked = time.monotonic()
+            actor.asked_at = time.monotonic()
         return taken + [self.start(listener) for _ in range(count - len(taken))]
 
     def start(self, listener: queue.SimpleQueue[Any]) -> Actor:
@@ -180,7 +181,7 @@ class ActorPool:
         self.kept = (None, None)
 
     def nodes(self) -> dict[str, int]:
-        """How many actors there are on each node."""
+        """Counts the actors on each node."""
         found: dict[str, int] = {}
         for actor in list(self._all):
             if actor.up and not actor.dead:
@@ -189,5 +190,5 @@ class ActorPool:
 
 
 def _job() -> str:
-    """The name of this process's connection to its cluster."""
+    """Returns the name of this process's connection to its cluster."""
     return str(connected().get_runtime_context().get_job_id())

@@ -33,7 +33,7 @@ _homes: dict[str, HomeProcess] = {}
 
 
 def ray_module(asked: str = "worker_backend='ray'") -> Any:
-    """Ray, which is imported here for the first time. ``asked``: what it is needed for.
+    """Returns Ray, which is imported here for the first time. ``asked``: what it is needed for.
 
     Raises:
         ImportError: with the command that installs it.
@@ -48,8 +48,8 @@ def ray_module(asked: str = "worker_backend='ray'") -> Any:
 
 
 def connected() -> Any:
-    """Ray, if this process is connected to a cluster. Ray itself would start one on this machine at the
-    first call, where the user may have meant another.
+    """Returns Ray, if this process is connected to a cluster. Ray itself would start one on this machine
+    at the first call, where the user may have meant another.
 
     Raises:
         Error: if it is not connected, or only its parent was, or it is so through a Ray Client, which
@@ -78,7 +78,7 @@ def connected() -> Any:
 
 
 def check_ray_options(options: Any) -> dict[str, Any]:
-    """The options of the loader's actors, as ``ray_options`` says.
+    """Checks the options of the loader's actors, as ``ray_options`` says.
 
     Raises:
         ImportError: if Ray is not installed.
@@ -103,5 +103,5 @@ class _Nothing:
 
 
 def decode_threads(options: Mapping[str, Any]) -> int:
-    """How many threads decode in an actor: one for each of its processors."""
+    """Returns how many threads decode in an actor: one for each of its processors."""
     return max(1, int(options.get("num_cpus") or 1))

@@ -20,7 +20,7 @@ from fastloader._core.machine.process import HomeProcess
 from fastloader._core.order.generators import is_stateful
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.python.arguments import LoaderView, named_arguments
-from fastloader._core.sources.python.iterators import MultiProcessIterator
+from fastloader._core.sources.python.iterators import ProcessIterator
 from fastloader._core.sources.python.source import PythonSource
 from fastloader._core.sources.remote.actor import (
     Beginning,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Task:
-    """What a worker is asked for: the batch of torch's ``number``, or the next epoch (None). ``order``:
-    its place among all that this worker is asked for. ``session``: in which it was asked for last.
+    """A request to a worker: the batch of torch's ``number``, or the next epoch (None). ``order``: its
+    place among all that this worker is asked for. ``session``: in which it was asked for last.
     ``tries``: how many actors have died of it, as far as one can tell."""
 
     worker: Worker
@@ -115,16 +115,16 @@ class Worker:
 
     # --- what the crew calls -----------------------------------------------------------------------
 
-    def asked(self, number: int | None, item: Any, message: bytes) -> Task:
+    def add_task(self, number: int | None, item: Any, message: bytes) -> Task:
         task = Task(self, self._orders, number, item, message)
         self._orders += 1
         self.tasks[task.order] = task
         return task
 
     def due(self) -> list[Task]:
-        """What the actor is to be asked for now, and was not in this session: from the first task that
-        was not answered on. Those behind it that were answered are asked for again with it, because the
-        ones after them go on from there. At a task at which an actor has died, no more is asked for,
+        """Lists what the actor is to be asked for now, and was not in this session: from the first task
+        that was not answered on. Those behind it that were answered are asked for again with it, because
+        the ones after them go on from there. At a task at which an actor has died, no more is asked for,
         or nobody could tell at which of several tasks actors die."""
         tasks = list(self.tasks.values())
         if tasks and tasks[0].tries:
@@ -173,7 +173,7 @@ class Worker:
         return forgotten
 
     def beginning(self) -> Beginning:
-        """Where it begins in an actor, which is then asked for what is `due`."""
+        """Returns where the worker begins in an actor, which is then asked for what is `due`."""
         if self._goes_on:
             message, state = self._resumed
             return Beginning(self.number, state, message, self._since)
@@ -221,7 +221,7 @@ class Asking:
     # --- on the way to the actors ------------------------------------------------------------------
 
     def worker(self, setup: Setup, number: int) -> Worker:
-        """One of torch's workers."""
+        """Makes one of torch's workers."""
         if self._setup is None:
             setup.stateless = isinstance(setup.dataset, RemotePictures)
             self._setup = setup
@@ -279,21 +279,21 @@ class Asking:
         that another epoch begins."""
         from ray import cloudpickle
 
-        number, asked = item if type(item) is tuple else (None, item)
-        message = cloudpickle.dumps(asked)
+        number, content = item if type(item) is tuple else (None, item)
+        message = cloudpickle.dumps(content)
         with self._lock:
             assert self._setup is not None
             if worker.broken is not None:
                 self._answers.put((item if number is None else number, worker.broken))
             elif not self._setup.stateless:
-                worker.asked(number, item, message)
+                worker.add_task(number, item, message)
                 self._call_due(worker)
             elif number is None:  # there is nothing to begin, but what is under way is not wanted
                 worker.forget()
                 self._waiting = collections.deque(each for each in self._waiting if not each.done)
-                self._answers.put((asked, None))
+                self._answers.put((content, None))
             else:
-                self._waiting.append(worker.asked(number, item, message))
+                self._waiting.append(worker.add_task(number, item, message))
                 self._hand_out()
 
     def _call_due(self, worker: Worker) -> None:
@@ -338,14 +338,14 @@ class Asking:
                 up.remove(actor)
 
     def _session_of(self, actor: Actor) -> str:
-        """The only session that an actor has for batches that any actor can make."""
+        """Returns the only session that an actor has for batches that any actor can make."""
         return f"{self._name}-any-{self._actors.index(actor)}"
 
     def _overdue(self) -> bool:
-        """Whether Ray seems to have no room for the actors that are not up."""
+        """Returns whether Ray seems to have no room for the actors that are not up."""
         now = time.monotonic()
         late = [actor for actor in self._actors if actor not in self._ready]
-        return all(now - actor.asked > PATIENCE for actor in late)
+        return all(now - actor.asked_at > PATIENCE for actor in late)
 
     def _begin_in(self, worker: Worker, actor: Actor) -> None:
         """Begins a worker in an actor that is up, and asks there for what it has not answered."""
@@ -375,7 +375,8 @@ def _answered(
     session: str,
     future: Any,
 ) -> None:
-    """Called on a thread of Ray's. A batch is copied here, so that the loop does not wait for that."""
+    """Takes an answer, on a thread of Ray's. A batch is copied here, so that the loop does not wait for
+    that."""
     arrived, parcel, error = time.time(), None, future.exception()
     if error is None:
         actor.tasks.pop(number, None)
@@ -412,7 +413,7 @@ class Crew(Asking):
         self._answers.put(item)
 
     def get(self, timeout: float | None = None) -> Any:
-        """The next that came for torch's iterator: (number, data).
+        """Returns the next item that came for torch's iterator: (number, data).
 
         Raises:
             queue.Empty: if nothing came within ``timeout`` seconds.
@@ -447,15 +448,15 @@ class Crew(Asking):
             if type(came) is not Answer:
                 return came
             with self._lock:
-                item = self._took(came)
+                item = self._take_answer(came)
             if item is not None:
                 return item
 
     def qsize(self) -> int:
         return self._answers.qsize()
 
-    def _took(self, answer: Answer) -> Any:
-        """What an answer means to torch's iterator; None if nothing."""
+    def _take_answer(self, answer: Answer) -> Any:
+        """Takes an answer, and returns what it means to torch's iterator; None if nothing."""
         actor, task, error, parcel = answer.actor, answer.task, answer.error, answer.parcel
         if parcel is None and self._pool.disconnected and not _of_batch(task, error):
             return None  # it ended with the connection
@@ -551,12 +552,12 @@ class Crew(Asking):
                 return
             now = time.monotonic()
             for actor in late:
-                if actor.node and now - actor.asked > _GIVES_UP_AFTER:
+                if actor.node and now - actor.asked_at > _GIVES_UP_AFTER:
                     text = "it is still at a batch of an epoch that is over"
                     self._died(actor, Error(text))
                     return
             up = [actor for actor in self._actors if actor in self._ready]
-            longest = max(now - actor.asked for actor in late)
+            longest = max(now - actor.asked_at for actor in late)
             if longest > _WARNS_AFTER and not self._warned:
                 self._warn(len(late), longest)
             if not up or longest <= PATIENCE:
@@ -564,7 +565,7 @@ class Crew(Asking):
             self._hand_out()
             for worker in self._workers:
                 own = worker.actor
-                if own not in late or worker.ended or now - own.asked <= PATIENCE:
+                if own not in late or worker.ended or now - own.asked_at <= PATIENCE:
                     continue
                 if self._setup is not None and not self._setup.stateless:
                     self._pool.counts.moved += 1
@@ -632,21 +633,21 @@ class Crew(Asking):
 
 
 def _wanted(task: Task, actor: Actor) -> bool:
-    """Whether what a task asks for is to come from this actor."""
+    """Returns whether what a task asks for is to come from this actor."""
     worker = task.worker
     bound = worker.session and worker.actor is not actor
     return not (worker.ended or task.done or bound)
 
 
 def _of_batch(task: Any, error: BaseException | None) -> bool:
-    """Whether it is an error that making a batch has raised."""
+    """Returns whether it is an error that making a batch has raised."""
     from ray import exceptions
 
     return task is not None and isinstance(error, exceptions.RayTaskError)
 
 
 def _of_task(error: BaseException) -> bool:
-    """Whether a call failed, and not its actor or node."""
+    """Returns whether a call failed, and not its actor or node."""
     from ray import exceptions
 
     if isinstance(error, exceptions.RayTaskError):
@@ -674,7 +675,7 @@ def _first_line(error: BaseException) -> str:
 # ---- torch's own iterator over workers that live in Ray's actors.
 
 
-class RayIterator(MultiProcessIterator):
+class RayIterator(ProcessIterator):
     """torch's iterator over workers, of which each lives in an actor. torch's own bookkeeping decides
     what is asked of which worker and when, as with worker processes."""
 
@@ -696,9 +697,9 @@ class RayIterator(MultiProcessIterator):
         pins = loader.pin_memory and devices.can_pin()
         self._crew.lends = self._source.copied or pins
 
-    def _decoded(self, data: Any) -> Any:
+    def _deliver(self, data: Any) -> Any:
         if type(data) is not RemoteBatch:
-            return super()._decoded(data)
+            return super()._deliver(data)
         self._undelivered = data
         pictures: RemotePictures = self._dataset
         try:
@@ -727,7 +728,7 @@ class _Context:
         return _Indices(self._crew)
 
     def Process(self, target: Any, args: tuple[Any, ...]) -> Worker:
-        """``target`` is torch's _worker_loop."""
+        """Makes the worker. ``target`` is torch's _worker_loop."""
         given = named_arguments(target, args)
         setup = Setup(
             kind=given["dataset_kind"],
@@ -758,7 +759,7 @@ class _Queue:
 
 
 class _Results(_Queue):
-    """What the workers send."""
+    """The queue of what the workers send."""
 
     def get(self, timeout: float | None = None) -> Any:
         return self._crew.get(timeout)
@@ -774,7 +775,7 @@ class _Results(_Queue):
 
 
 class _Indices(_Queue):
-    """What one worker is asked for."""
+    """The queue of what one worker is asked for."""
 
     worker: Worker
 

@@ -47,7 +47,7 @@ class RemoteSource(Source):
         return None if images is None else RemotePlan(self, self._python, images, loader, wanted)
 
     def _iterator(self, loader: Loader) -> RayIterator:
-        """torch's iterator over actors."""
+        """Makes torch's iterator over actors."""
         connected()
         from fastloader._core.sources.remote.actor_pool import ActorPool, RayCounts
         from fastloader._core.sources.remote.crew import Crew, RayIterator
@@ -68,7 +68,7 @@ class RemoteSource(Source):
         handoff: Handoff,
         draws: SampleDraws | None,
     ) -> RemotePictures:
-        """What stands in the place of the loader's dataset in an epoch."""
+        """Makes the stand-in for the loader's dataset in an epoch."""
         from fastloader._core.sources.remote.actor import PictureOptions, RemotePictures
 
         later = draws is not None and handoff.draws is draws

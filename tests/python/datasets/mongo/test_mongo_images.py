@@ -110,7 +110,7 @@ def test_one_query_a_batch(photos, uri, listed):
 
     dataset = made(photos, uri, DRAWS_NOTHING, order=listed)
     connection_of = dataset._connection
-    connection_of._made()
+    connection_of._own_client()
     connection_of._client = pymongo.MongoClient(uri, event_listeners=[Listener()])
     loader = FastLoader(dataset, batch_size=6, shuffle=True)
     assert sum(len(labels) for _pictures, labels in loader) == COUNT

@@ -207,7 +207,7 @@ def begun_of(dataset):
 
 def sample(begun, key, seed=0):
     """Its sample, as it is asked for within an epoch."""
-    return begun[CropSeeds(seed, False, 0).beside(key, len(begun), batched=False)]
+    return begun[CropSeeds(seed, False, 0).with_seeds(key, len(begun), batched=False)]
 
 
 def test_random_beginnings_follow_the_samples_seed(root):

@@ -312,7 +312,7 @@ def test_two_batches_at_a_time_keep_their_draws(root, monkeypatch):
     loader = FastLoader(folder(root, *CHAINS["deviates"]), 4)
     made = image_source(loader).stand_in(loader, None, "").dataset
     seeds = CropSeeds(5, False, 0)
-    batches = [made.__getitems__(seeds.beside(keys, COUNT, True)) for keys in ([0, 1], [2, 3])]
+    batches = [made.__getitems__(seeds.with_seeds(keys, COUNT, True)) for keys in ([0, 1], [2, 3])]
     wanted = [made.collate(samples) for samples in batches]
     given = threading.Barrier(2, timeout=30)
     give = SampleDraws.give
