@@ -207,9 +207,9 @@ class CpuIterator(DeliveryIterator):
             try:
                 self._given.append(next(source))
             except Exception:
-                self._took = getattr(source, "_took", True)
+                self._filled_place = getattr(source, "_filled_place", True)
                 raise
-        self._took = True
+        self._filled_place = True
         begun = time.perf_counter()
         drawn = 0 if self._draws is None else self._draws.samples
         try:

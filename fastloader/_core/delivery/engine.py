@@ -470,7 +470,7 @@ def _pump_one(epoch: RingEpoch, source: Iterator[Any]) -> bool:
         epoch.put_end()
         return False
     except BaseException as error:
-        return epoch.put_error(error, getattr(source, "_took", True))
+        return epoch.put_error(error, getattr(source, "_filled_place", True))
 
 
 def drain_log() -> None:

@@ -103,7 +103,7 @@ class EngineIterator(DeliveryIterator):
         goes on there: only `_settle` moves on to the next batch."""
         epoch = self._epoch
         seq = epoch.next_seq
-        self._took = False
+        self._filled_place = False
         if not self._ahead and epoch.fill_seq == seq:
             self._pull()
         packed, credit = self._arrive(seq)
@@ -118,7 +118,7 @@ class EngineIterator(DeliveryIterator):
             # Settled in both cases: the error took the batch's place, in which nothing comes any more,
             # or it came between two batches.
             self._settle(seq)
-            self._took = packed.took
+            self._filled_place = packed.took
             raise
         finally:
             # Break the cycle error -> traceback -> frame -> error, which would keep the batch and the
@@ -142,13 +142,13 @@ class EngineIterator(DeliveryIterator):
                 self._closing()
                 raise
             except Exception:
-                self._took = getattr(source, "_took", True)
+                self._filled_place = getattr(source, "_filled_place", True)
                 raise
         try:
             self._epoch.put_batch(self._given[0])
         except Exception:  # the batch cannot be packed
             self._given.clear()
-            self._took = True
+            self._filled_place = True
             raise
 
     def _arrive(self, seq: int) -> tuple[PackedBatch, Credit | None]:
@@ -199,7 +199,7 @@ class EngineIterator(DeliveryIterator):
     def _settle(self, seq: int) -> None:
         epoch = self._epoch
         epoch.next_seq = seq + 1
-        self._took = True
+        self._filled_place = True
         self._unsettled = False
         self._given.clear()
         settled = epoch.pending.pop(seq, None)

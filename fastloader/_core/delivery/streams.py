@@ -250,7 +250,7 @@ class StreamIterator(DeliveryIterator):
         """Delivers one batch. Ctrl-C or a lack of memory may break off every step, and the next call
         goes on there: a batch stays in flight until `_settle`."""
         delivery = self._delivery
-        self._took = False
+        self._filled_place = False
         if not self._flight:
             self._advance(required=True)
         flown = self._flight[0]
@@ -275,7 +275,7 @@ class StreamIterator(DeliveryIterator):
 
     def _settle(self, flown: InFlight | ErrorInFlight) -> None:
         self._number += 1
-        self._took = not isinstance(flown, ErrorInFlight) or flown.took
+        self._filled_place = not isinstance(flown, ErrorInFlight) or flown.took
         if self._draws is not None:
             self._draws.delivered = flown.drawn
         del self._flight[0]
@@ -298,7 +298,7 @@ class StreamIterator(DeliveryIterator):
                     self._delivery.inputs.wait()  # so that nothing is held after the epoch
                     raise
                 except Exception:
-                    took = getattr(source, "_took", True)
+                    took = getattr(source, "_filled_place", True)
                     raise
             if self._load is None:
                 drawn = self._drawn()

@@ -166,7 +166,7 @@ class Waiter(Protocol):
 
     progress: Progress | None  # None unless the loop holds this iterator
     _closed: bool  # set by close(), on any thread
-    _took: bool  # whether what next() raised last took a batch's place
+    _filled_place: bool  # whether what next() raised last took a batch's place
 
 
 class Waiting:
@@ -220,7 +220,7 @@ class Waiting:
             raise closed_meanwhile() from None if ended else error
         if self._progress is not None:
             if kind is None or (issubclass(kind, Exception) and not ended):
-                if kind is None or self._iterator._took:
+                if kind is None or self._iterator._filled_place:
                     self._progress.delivered()
             elif kind is StopIteration:
                 self._progress.end()
@@ -426,7 +426,7 @@ class LoopIterator(Iterator[Any]):
 
     progress: Progress | None = None  # set by the loader on the iterator that it hands out
     _closed = False  # set by close(), on any thread
-    _took = True  # whether what next() raised last took a batch's place
+    _filled_place = True  # whether what next() raised last took a batch's place
 
     def __init__(self, statistics: Statistics | None) -> None:
         self._home = HomeProcess()
@@ -458,7 +458,7 @@ class LoopIterator(Iterator[Any]):
         self._home.check()
 
     def _next(self) -> Any:
-        """Makes the next batch. What it raises takes the batch's place, unless `_took` says otherwise.
+        """Makes the next batch. What it raises takes the batch's place, unless `_filled_place` says otherwise.
 
         Ctrl-C may come in every line, and the next call then gives the same batch: an index batch, and
         what was made of it, must be kept until the last line before the return.

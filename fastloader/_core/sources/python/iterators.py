@@ -157,7 +157,7 @@ class WorkerIterator(dataloader._MultiProcessingDataLoaderIter, LoaderIterator):
     # could not be told from those to the next asking.
     _resuming = False
     _home: HomeProcess
-    _took: bool  # whether what next() raised last took a batch's place
+    _filled_place: bool  # whether what next() raised last took a batch's place
     _followed = False  # whether a delivery advances it; see `lookahead`
 
     def _try_get_data(self, timeout: float | None = None) -> Any:
@@ -182,7 +182,7 @@ class WorkerIterator(dataloader._MultiProcessingDataLoaderIter, LoaderIterator):
 
     def _receive(self) -> Any:
         """Receives the next batch, whose pictures may still be encoded."""
-        self._took = False
+        self._filled_place = False
         count_ready(self)
         if self.encoded.seen:
             self._begin_arrived()
@@ -194,7 +194,7 @@ class WorkerIterator(dataloader._MultiProcessingDataLoaderIter, LoaderIterator):
         return got
 
     def _process_data(self, *data: Any) -> Any:
-        self._took = True  # also for an error, which is raised from here
+        self._filled_place = True  # also for an error, which is raised from here
         return super()._process_data(*data)
 
     def _shutdown_workers(self) -> None:
@@ -355,7 +355,7 @@ class ProcessIterator(WorkerIterator):
         except StopIteration:
             raise
         except Exception:
-            if self._took:
+            if self._filled_place:
                 self._pass.reports.append((None, None))
             raise
         if type(data) is not Reported:

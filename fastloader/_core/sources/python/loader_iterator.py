@@ -78,7 +78,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
         # batches. close() does not take it.
         self._calls = ProcessLock()
         # Whether what next() raised last took a batch's place. A sampler's error does, too.
-        self._took = True
+        self._filled_place = True
         # Index batches come from the position, whatever a subclass of the loader says.
         indices = devices.UsersOwn(self._position)
         collate_fn = self._begin_pictures(loader, making=True)
@@ -270,7 +270,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
                 progress.end()
                 raise
             statistics.errors += 1
-            if self._took:
+            if self._filled_place:
                 progress.delivered()
             raise
         finally:

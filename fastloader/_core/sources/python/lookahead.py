@@ -52,7 +52,7 @@ class Lookahead:
         self._owed = 0  # batches that came out of __next__ and were not taken yet; guarded by _turn
         self._taken = -1  # the number of the batch that was taken last; guarded by _turn
         if not isinstance(source, WorkerIterator):
-            source._left, source._took = False, True
+            source._left, source._filled_place = False, True
             _others.add(source)
         source._followed = True
         for name in _CALLS:
@@ -72,7 +72,7 @@ class Lookahead:
             if self._ended:
                 raise StopIteration
             if not isinstance(source, WorkerIterator):  # which says so itself
-                source._took = False
+                source._filled_place = False
             self._advancing = True
             try:
                 return next(source)
@@ -84,9 +84,9 @@ class Lookahead:
         return self._over or self._source._left
 
     @property
-    def _took(self) -> bool:
+    def _filled_place(self) -> bool:
         """Whether what next() raised last took a batch's place."""
-        took: bool = self._source._took
+        took: bool = self._source._filled_place
         return took
 
     def _wait(self) -> None:
@@ -150,7 +150,7 @@ class Lookahead:
     # --- what torch calls in the place of the iterator's own method ---------------------------------
 
     def _process_data(self, *arguments: Any) -> Any:
-        self._source._took = True  # also for an error, which is raised from here
+        self._source._filled_place = True  # also for an error, which is raised from here
         self._delivering = True
         try:
             return self._kind._process_data(self._source, *arguments)
