@@ -458,7 +458,7 @@ class LoopIterator(Iterator[Any]):
         self._home.check()
 
     def _next(self) -> Any:
-        """Makes the next batch. What it raises takes the batch's place, unless `_filled_place` says otherwise.
+        """Makes the next batch. What it raises takes its place, unless `_filled_place` says otherwise.
 
         Ctrl-C may come in every line, and the next call then gives the same batch: an index batch, and
         what was made of it, must be kept until the last line before the return.
