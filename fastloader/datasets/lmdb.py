@@ -219,9 +219,9 @@ class LMDBDataset(Pictures, called="LMDB files"):
         return self._image(index)[0]
 
     def open_rgb(self, index: int) -> Any:
-        """Opens a picture through Pillow, in RGB."""
+        """Opens a picture through Pillow, in RGB, and upright if ``upright`` says so."""
         image, called = self._image(index)
-        return decoded_rgb(io.BytesIO(image), called)
+        return decoded_rgb(io.BytesIO(image), called, self.upright)
 
     def _image(self, index: int) -> tuple[bytes, str]:
         """Reads the encoded picture, and returns it with what messages call it."""

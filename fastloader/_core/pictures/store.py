@@ -196,7 +196,6 @@ class LmdbStore:
 
     kind = "LMDB files"
     packed = True
-    upright = False
 
     source: Any  # the native module's source, once the store is opened
     seek_indices: Any = None
@@ -206,6 +205,7 @@ class LmdbStore:
 
     def __init__(self, parts: list[LMDBDataset]) -> None:
         self.parts = parts
+        self.upright = parts[0].upright
         self.starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
         self._environments = tuple(part.environment for part in parts)
 
@@ -227,6 +227,7 @@ class LmdbStore:
             type(other) is LmdbStore
             and self.starts == other.starts
             and all(a is b for a, b in zip(self._environments, other._environments))
+            and self.upright == other.upright
         )
 
     def joined(self, others: Sequence[LmdbStore]) -> LmdbStore:

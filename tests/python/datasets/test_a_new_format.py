@@ -335,9 +335,11 @@ def test_pictures_that_are_turned_by_any_way(monkeypatch, tmp_path, folder, path
         dataset.transform = None
         for picture, its in zip(dataset.__getitems__(list(range(COUNT))), turned, strict=True):
             assert picture[0].tobytes() == its.tobytes()
-    dataset = ImageFolder(tmp_path / "plain", CHAIN)
-    dataset.upright = True
-    check_turned(dataset, wanted)
+    packed = tmp_path / "packed.lmdb"
+    assert main(["pack", str(tmp_path / "plain"), str(packed)]) == 0
+    for dataset in (ImageFolder(tmp_path / "plain", CHAIN), LMDBDataset(packed, CHAIN)):
+        dataset.upright = True
+        check_turned(dataset, wanted)
 
 
 def check_turned(dataset, wanted):
