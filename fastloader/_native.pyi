@@ -338,22 +338,13 @@ class DecodeBatch:
     def __init__(
         self,
         *,
-        job: ImageJob,
-        quota: DecodeQuota,
-        indices: list[int],
-        seeds: list[int],
-        memory: BufferPool | PinnedPool | Reservation,
-    ) -> None: ...
-    @staticmethod
-    def of_views(
-        *,
         views: list[tuple[ImageJob, int]],
         quota: DecodeQuota,
         indices: list[int],
         samples: list[int],
         seeds: list[int],
-        memory: BufferPool | PinnedPool,
-    ) -> DecodeBatch: ...
+        memory: BufferPool | PinnedPool | Reservation,
+    ) -> None: ...
     def wait(self) -> bool: ...
     def ready(self) -> bool: ...
     def stop(self) -> None: ...

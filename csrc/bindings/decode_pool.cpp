@@ -68,10 +68,10 @@ std::shared_ptr<std::byte> memory_in(const Destination& destination, size_t byte
   return {slot, slot->data()};
 }
 
-BatchPtr submit_views(const std::vector<std::pair<Job, uint32_t>>& views,
-                      const std::shared_ptr<DecodeQuota>& quota, std::vector<uint64_t> indices,
-                      std::vector<uint64_t> samples, std::vector<uint64_t> seeds,
-                      const Destination& memory) {
+BatchPtr submit(const std::vector<std::pair<Job, uint32_t>>& views,
+                const std::shared_ptr<DecodeQuota>& quota, std::vector<uint64_t> indices,
+                std::vector<uint64_t> samples, std::vector<uint64_t> seeds,
+                const Destination& memory) {
   if (quota == nullptr || std::visit([](const auto& held) { return held == nullptr; }, memory)) {
     throw InvalidArgument("a batch needs a job, a quota and memory");
   }
@@ -98,12 +98,6 @@ BatchPtr submit_views(const std::vector<std::pair<Job, uint32_t>>& views,
   pool.grow(pool.threads(*quota));
   pool.submit(batch->decode);
   return BatchPtr(batch.release());
-}
-
-BatchPtr submit(const Job& job, const std::shared_ptr<DecodeQuota>& quota,
-                std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
-                const Destination& memory) {
-  return submit_views({{job, 0}}, quota, std::move(indices), {}, std::move(seeds), memory);
 }
 
 bool wait(Batch& batch) {
@@ -272,14 +266,10 @@ void register_decode_pool(py::module_& module) {
 
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",
                               "A batch in the pool; dropping it cancels what was not begun.")
-      .def(py::init(&submit), py::kw_only(), py::arg("job"), py::arg("quota"), py::arg("indices"),
-           py::arg("seeds"), py::arg("memory"), py::keep_alive<1, 2>())
-      .def_static(
-          "of_views", &submit_views, py::kw_only(), py::arg("views"), py::arg("quota"),
-          py::arg("indices"), py::arg("samples"), py::arg("seeds"), py::arg("memory"),
-          py::keep_alive<0, 1>(),
-          "Several pictures of each sample: [(job, number)], whose jobs have one source. "
-          "`samples`: what they are drawn by; empty: the indices. `memory` is no Reservation.")
+      .def(py::init(&submit), py::kw_only(), py::arg("views"), py::arg("quota"), py::arg("indices"),
+           py::arg("samples"), py::arg("seeds"), py::arg("memory"), py::keep_alive<1, 2>(),
+           "The pictures of each sample: [(job, number)], whose jobs have one source. `samples`: "
+           "what they are drawn by; empty: the indices. A Reservation holds one view.")
       .def("wait", &wait,
            "Blocks until every sample was tried; looks for signals every 100 ms. False: stopped.")
       .def(

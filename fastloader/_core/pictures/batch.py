@@ -96,7 +96,7 @@ class NativeBatch:
         for job, number in views:
             assert job.native is not None
             jobs.append((job.native, number))
-        self._batch = extension.native.DecodeBatch.of_views(
+        self._batch = extension.native.DecodeBatch(
             views=jobs, quota=quota, indices=files, samples=samples, seeds=seeds, memory=memory
         )
         self.ready, self.wait, self.stop = self._batch.ready, self._batch.wait, self._batch.stop

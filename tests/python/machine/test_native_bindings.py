@@ -101,9 +101,10 @@ def submitted(tmp_path):
             planar=True,
         )
         return native.DecodeBatch(
-            job=job,
+            views=[(job, 0)],
             quota=native.DecodeQuota(1),
             indices=list(range(count)),
+            samples=[],
             seeds=[1],
             memory=memory or native.BufferPool(),
         )

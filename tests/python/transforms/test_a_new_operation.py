@@ -149,30 +149,32 @@ def test_without_the_native_module(tree, tmp_path):
     check(tree, tmp_path, FASTLOADER_NATIVE="0")
 
 
-@pytest.mark.processes
-@pytest.mark.skipif(
-    not covering.LONG, reason="builds the module: FASTLOADER_LONG=1, or .ci/long tests"
-)
-def test_natively(tree, tmp_path):
-    """And the test that compares each row with Pillow passes on it."""
-    wheels, package, pictures = tmp_path / "wheels", tmp_path / "package", tmp_path / "pictures"
-    pictures.mkdir()
+@pytest.fixture(scope="module")
+def package(tree, tmp_path_factory):
+    """The copy, built and unpacked. This takes longer than a test may."""
+    if not covering.LONG:
+        pytest.skip("builds the module: FASTLOADER_LONG=1, or .ci/long tests")
+    folder = tmp_path_factory.mktemp("package")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-    subprocess.run(
-        [*pip, "-w", wheels, tree],
-        env={**os.environ, "FASTLOADER_CUDA": "off"},
-        check=True,
-        timeout=1800,
-    )
-    (wheel,) = wheels.iterdir()
+    environment = {**os.environ, "FASTLOADER_CUDA": "off"}
+    subprocess.run([*pip, "-w", folder, tree], env=environment, check=True, timeout=1800)
+    (wheel,) = folder.iterdir()
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(package)
-    check(package, pictures)
+        archive.extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+@pytest.mark.processes
+def test_natively(package, tmp_path):
+    """And the test that compares each row with Pillow passes on it."""
+    check(package, tmp_path)
     tests = PACKAGE_ROOT / "tests/python/transforms/test_operations.py"
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", tests, "-k", "threshold"],
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests, "-k", "threshold"],
         env={**os.environ, "PYTHONPATH": str(package)},
-        cwd=PACKAGE_ROOT / "tests",
-        check=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         timeout=300,
     )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
