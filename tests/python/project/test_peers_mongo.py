@@ -174,7 +174,7 @@ def test_replies_from_memory_are_read_each_time(collection, confined, monkeypatc
         mongo_collections, "documents", lambda raw, *how: read.append(len(raw)) or really(raw, *how)
     )
     calls, call = [], Connection.call
-    monkeypatch.setattr(Connection, "_asked", None)  # nobody is asked
+    monkeypatch.setattr(Connection, "_ask", None)  # nobody is asked
     monkeypatch.setattr(Connection, "call", lambda self, work: calls.append(1) or call(self, work))
     asking, start = [], threading.Thread.start
     monkeypatch.setattr(

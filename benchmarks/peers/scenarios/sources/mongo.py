@@ -53,7 +53,7 @@ def replayed(settings: Settings) -> Epochs:
     replies = _replies(settings)
     # In the place of the driver. What leads to it for each batch stays, and what is made of the
     # documents.
-    images._connection._asked = lambda work, stop=None: work(replies)  # type: ignore
+    images._connection._ask = lambda work, stop=None: work(replies)  # type: ignore
     readers.confine_to_threads(settings)
     return _epochs(images, settings)
 
