@@ -56,6 +56,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
     _undelivered: Any = None
     # Ends the decoding with the iterator. The loader keeps the epoch, for replay().
     _dropped: Any = None
+    _in_order = True  # torch 2.5 and older know of nothing else
     _send_idx = 0  # torch's number of the batch that is asked for next, if several are at a time
     _drawn: Any = None  # what the sampler gave last
     _seeds: CropSeeds | None = None  # of the epoch, if an `InPlace` makes the samples
@@ -110,7 +111,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
         self._pass = self._begun_pass()
         self._pass.take_seed(int(self._base_seed))
         self._begin_draws(loader)
-        self._pass.in_order = getattr(self, "_in_order", True)
+        self._pass.in_order = self._in_order
         if self._notes_arrivals and not self._pass.in_order and not self._position.iterable:
             self._pass.outstanding = {}
         if not first_iter and self._position.announces and hasattr(self._dataset, "set_epoch"):
