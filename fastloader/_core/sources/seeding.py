@@ -128,7 +128,9 @@ def _is_own(module: Any, name: str, found: Any) -> bool:
     function = getattr(found, "__func__", found)
     if _undecorated(vars(module).get(name)) is not found:
         return False
-    if type(function) is not FunctionType:  # numpy's are made by Cython
-        return type(function).__module__.startswith(("builtins", "_cython"))
+    kind = type(function)
+    if kind is not FunctionType:
+        # numpy's are made by Cython, whose class has no name of a module for itself up to Cython 3.1.
+        return kind.__name__ == "cython_function_or_method" or kind.__module__ == "builtins"
     home, before = _SOURCES.get(module, ("", ""))
     return identity.function_change(function, home, before + name) == ""

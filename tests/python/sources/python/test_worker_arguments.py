@@ -36,9 +36,9 @@ def loop_of_2_14(
 def torch_2_14(monkeypatch):
     """torch's iterator as torch 2.14.1 has it."""
     source = inspect.getsource(_ITERATOR.__init__)
-    before = "                    self._dataset,\n"
-    assert (before in source) != ("dataset_holder" in source)
-    source = source.replace(before, "                    [self._dataset],\n")
+    # Torch 2.4 has the arguments in other lines.
+    source, count = re.subn(r"self\._dataset,(?=\s+index_queue)", "[self._dataset],", source)
+    assert (count == 1) != ("dataset_holder" in source)
     source = source.replace("super()", "super(_MultiProcessingDataLoaderIter, self)")
     made = {}
     exec(re.sub("(?m)^    ", "", source), vars(dataloader), made)
