@@ -84,12 +84,12 @@ made = np.asarray(T.RandomThreshold(100, 1.0)(Image.fromarray(pixels)))
 assert np.array_equal(made, np.where(pixels >= 100, 255, 0)), "Pillow's form"
 
 Image.fromarray(pixels).save(folder + "/class/a.png")
-chain = T.Compose([T.RandomThreshold(100, 1.0), T.PILToTensor()])
+chain = T.Compose([T.Resize((9, 7)), T.RandomThreshold(100, 1.0), T.PILToTensor()])
 loader = FastLoader(ImageFolder(folder, chain), batch_size=1)
 assert loader.plan().startswith("native" if native else "Python"), loader.plan()
 (batch, _), = loader
 assert np.array_equal(batch[0].permute(1, 2, 0), made), "the loader"
-assert loader.replay(0)["steps"] == [("threshold", {"least": 100})], loader.replay(0)
+assert loader.replay(0)["steps"][-1] == ("threshold", {"least": 100}), loader.replay(0)
 """
 
 
