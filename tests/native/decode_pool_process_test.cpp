@@ -30,6 +30,8 @@ TEST(a_forked_child_gets_a_pool_of_its_own) {
   DecodePool& pool = DecodePool::shared();
   const Loader loader(8, 1);
   const Loader other(8, 2);
+  // The gates have a mutex, which a thread of the parent may hold at the fork: the child has others.
+  const Loader inherited(8, 2);
   loader.source->hold({0});
   pool.grow(2);
   Batch finished = submitted(pool, loader.batch({3}));
@@ -51,8 +53,9 @@ TEST(a_forked_child_gets_a_pool_of_its_own) {
     finished.reset();
     mine.grow(2);
     // The inherited quota counts no threads, whether the loader was busy or not.
-    expect_done(mine, submitted(mine, loader.batch({4, 5, 6})));
-    expect_done(mine, submitted(mine, other.batch({4, 5, 6})));
+    for (const auto& quota : {loader.quota, other.quota}) {
+      expect_done(mine, submitted(mine, inherited.batch({4, 5, 6}, {7}, quota)));
+    }
   });
   EXPECT_EQ(end.signal, 0);
   EXPECT_EQ(end.exit_code, 0);

@@ -50,7 +50,12 @@ struct Loader {
   ~Loader() { source->open_all(); }
 
   Batch batch(Indices indices, std::vector<uint64_t> seeds = {7}) const {
-    return std::make_shared<DecodeBatch>(job, quota, std::move(indices), std::move(seeds),
+    return batch(std::move(indices), std::move(seeds), quota);
+  }
+  /// The same under the quota of another loader.
+  Batch batch(Indices indices, std::vector<uint64_t> seeds,
+              const std::shared_ptr<DecodeQuota>& threads) const {
+    return std::make_shared<DecodeBatch>(job, threads, std::move(indices), std::move(seeds),
                                          [this](size_t bytes) { return memory->share(bytes); });
   }
 

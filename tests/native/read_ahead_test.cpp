@@ -286,6 +286,8 @@ TEST(a_forked_child_reads_with_threads_of_its_own) {
   if (FASTLOADER_TSAN) throw Skip{"ThreadSanitizer forbids threads in a forked child"};
   DecodePool& pool = DecodePool::shared();
   const Loader loader(slow(12), 1, Mode::kAlways);
+  // The gates have a mutex, which a thread of the parent may hold at the fork: the child has its own.
+  const Loader inherited(slow(12), 1, Mode::kAlways);
   loader.source->hold({0});
   pool.grow(1);
   Batch batch = submitted(pool, loader.batch(range(0, 6)));
@@ -295,7 +297,7 @@ TEST(a_forked_child_reads_with_threads_of_its_own) {
     mine.cancel(*batch);  // waits for no thread that is not here
     batch.reset();
     mine.grow(1);
-    expect_done(mine, submitted(mine, loader.batch(range(6, 12))));
+    expect_done(mine, submitted(mine, inherited.batch(range(6, 12))));
   });
   EXPECT_EQ(end.signal, 0);
   EXPECT_EQ(end.exit_code, 0);
