@@ -1,5 +1,7 @@
 #include "base/clock.h"
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +18,14 @@ bool times_stages() noexcept {
     known.store(found, std::memory_order_relaxed);
   }
   return found == 1;
+}
+
+uint64_t own_waits() {
+#ifdef RUSAGE_THREAD
+  rusage usage;
+  if (getrusage(RUSAGE_THREAD, &usage) == 0) return static_cast<uint64_t>(usage.ru_nvcsw);
+#endif
+  return 0;
 }
 
 }  // namespace fastloader

@@ -17,6 +17,10 @@ inline int64_t now_ns() noexcept {
 /// a benchmark can measure what the timing costs. Read once.
 bool times_stages() noexcept;
 
+/// How often the calling thread has waited so far, for a disk, a network or another thread, as the
+/// system counts it. Always 0 where the system does not tell (it does on Linux).
+uint64_t own_waits();
+
 /// The time since the last look at it, or since it was made.
 class Lap {
  public:

@@ -98,14 +98,6 @@ void Thread::join() {
   thread_.join();
 }
 
-uint64_t own_waits() {
-#ifdef RUSAGE_THREAD
-  rusage usage;
-  if (getrusage(RUSAGE_THREAD, &usage) == 0) return static_cast<uint64_t>(usage.ru_nvcsw);
-#endif
-  return 0;
-}
-
 void lower_own_priority() {
   constexpr int kSteps = 5;
   // On Linux priorities are a thread's, against POSIX. To lower one's own is always allowed.

@@ -38,10 +38,6 @@ class Thread {
   uint64_t born_in_ = 0;
 };
 
-/// How often the calling thread has waited so far, for a disk, a network or another thread, as the
-/// system counts it. Always 0 where the system does not tell (it does on Linux).
-uint64_t own_waits();
-
 /// The calling thread yields to the process's others from now on: five steps nicer than it was, a
 /// third of their share of a processor that both want. There is no way back without rights.
 void lower_own_priority();

@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/per_process.h"
-#include "base/thread.h"
 
 namespace fastloader {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/thread.h"
 #include "base/trace.h"
 #include "image/resize/split_rgb.h"
 

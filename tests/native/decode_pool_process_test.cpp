@@ -30,7 +30,8 @@ TEST(a_forked_child_gets_a_pool_of_its_own) {
   DecodePool& pool = DecodePool::shared();
   const Loader loader(8, 1);
   const Loader other(8, 2);
-  // The gates have a mutex, which a thread of the parent may hold at the fork: the child has others.
+  // The gates have a mutex, which a thread of the parent may hold at the fork: the child has
+  // others.
   const Loader inherited(8, 2);
   loader.source->hold({0});
   pool.grow(2);

@@ -9,10 +9,11 @@
 #include <string>
 #include <thread>
 
-#include "base/thread.h"
+#include "base/clock.h"
 #include "child_process.h"
 #include "decode_pool_test.h"
 #include "pipeline/reading_need.h"
+#include "source/delayed_source.h"
 #include "source/folder_source.h"
 
 namespace fastloader {
@@ -77,29 +78,12 @@ TEST(memory_is_never_read_ahead) {
   EXPECT_EQ(pool.times(*loader.quota).files, 0u);
 }
 
-/// Another source, whose every read is one that waits, as the system counts it. It counts no sleep
-/// if another thread had the processor until the time was over.
-class WaitingSource : public Source {
- public:
-  explicit WaitingSource(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
-
-  uint64_t size() const override { return source_->size(); }
-  bool may_wait() const override { return source_->may_wait(); }
-  std::string name(uint64_t index) const override { return source_->name(index); }
-  void read(uint64_t index, std::vector<uint8_t>& bytes) const override {
-    const uint64_t before = own_waits();
-    while (own_waits() == before) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    source_->read(index, bytes);
-  }
-
- private:
-  const std::shared_ptr<const Source> source_;
-};
-
 TEST(reading_ahead_begins_with_batches_that_wait_already_once_reading_waits) {
   DecodePool pool;
   const Loader loader(slow(64), 1, Mode::kAsNeeded);
-  const auto job = job_of(std::make_shared<WaitingSource>(loader.source));
+  // Each read sleeps for a moment, so that the system counts it.
+  const auto job =
+      job_of(std::make_shared<DelayedSource>(loader.source, std::chrono::microseconds(100)));
   const auto batch_of = [&](Indices indices) {
     return std::make_shared<DecodeBatch>(job, loader.quota, std::move(indices),
                                          std::vector<uint64_t>{7},
