@@ -301,6 +301,7 @@ class ImageJob:
         large_pixels: int = ...,
         seek_indices: SeekFiles | None = None,
         upright: bool = False,
+        table: list[float] = ...,
     ) -> None: ...
     @property
     def sample_bytes(self) -> int: ...

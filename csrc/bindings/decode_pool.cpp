@@ -158,6 +158,8 @@ py::capsule take(Batch& batch, size_t view) {
   if (job.output == ImageJob::Output::kNormalized) {
     type = dlpack_type(job.normalize.out_type);
     layout = job.normalize.out_layout;
+  } else if (job.output == ImageJob::Output::kLookedUp) {
+    type = dlpack_type(FloatType::kFloat32);
   } else if (job.output == ImageJob::Output::kNhwcBytes) {
     layout = Layout::kNhwc;
   }

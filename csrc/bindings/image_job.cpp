@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "bindings/decoding.h"
@@ -111,7 +112,7 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
              std::shared_ptr<Recipe> recipe, const std::optional<std::pair<size_t, size_t>>& output,
              bool any_size, size_t channels, const std::optional<NormalizeSpec>& normalize,
              DecodeMode decode, bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels,
-             const MappedSeekFiles* seek_indices, bool upright) {
+             const MappedSeekFiles* seek_indices, bool upright, std::vector<float> table) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
@@ -131,6 +132,10 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
   if (normalize) {
     job->output = ImageJob::Output::kNormalized;
     job->normalize = *normalize;
+  }
+  if (!table.empty()) {
+    job->output = ImageJob::Output::kLookedUp;
+    job->table = std::move(table);
   }
   validate(*job);
   return job;
@@ -256,7 +261,8 @@ void register_image_job(py::module_& module) {
            py::arg_v("decode", DecodeMode::kExact, "DecodeMode.EXACT"),
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
            py::arg("large_pixels") = kPillowPixelLimit / 2, py::arg("seek_indices") = nullptr,
-           py::arg("upright") = false, py::keep_alive<1, 2>(), py::keep_alive<1, 14>())
+           py::arg("upright") = false, py::arg("table") = std::vector<float>(),
+           py::keep_alive<1, 2>(), py::keep_alive<1, 14>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
       .def(
           "over",

@@ -8,12 +8,14 @@ namespace fastloader {
 namespace {
 
 constexpr size_t kRgb = 3;
+constexpr size_t kBytes = 256;  // the values that there are
 
 }  // namespace
 
 size_t ImageJob::sample_bytes() const {
   if (output == Output::kNormalized) return normalize.out_bytes();
-  return made_size().height * made_size().width * channels;
+  const size_t element = output == Output::kLookedUp ? sizeof(float) : 1;
+  return made_size().height * made_size().width * channels * element;
 }
 
 ImageSize ImageJob::made_size() const {
@@ -36,6 +38,10 @@ void validate(const ImageJob& job) {
   if (job.channels != 1 && job.channels != kRgb) {
     throw InvalidArgument("pictures of " + std::to_string(job.channels) +
                           " channels; they have one or three");
+  }
+  if (job.output == ImageJob::Output::kLookedUp && job.table.size() != job.channels * kBytes) {
+    throw InvalidArgument("a table of " + std::to_string(job.table.size()) +
+                          " floats; each channel has 256");
   }
   if (job.output != ImageJob::Output::kNormalized) return;
   validate(job.normalize);

@@ -19,6 +19,7 @@ struct ImageJob {
     kNhwcBytes,   ///< uint8, as the ring wants it
     kNchwBytes,   ///< uint8, as PILToTensor gives
     kNormalized,  ///< `normalize`
+    kLookedUp,    ///< float32, NCHW: what `table` has for each byte
     kAnySize,     ///< RGB bytes as large as they come out: only SampleDecoder::picture() makes them
   };
 
@@ -45,6 +46,9 @@ struct ImageJob {
   /// finished picture has one, unless `output` is kAnySize.
   size_t channels = 3;
   NormalizeSpec normalize;  ///< kNormalized: of one picture (batch 1, in_layout NHWC)
+  /// kLookedUp: of each channel, the value of every byte. The steps that make floats of bytes round
+  /// now here, now there, and a table gives their very values.
+  std::vector<float> table;
 
   ImageSize made_size() const;  ///< of each finished picture
   size_t sample_bytes() const;

@@ -16,6 +16,7 @@ namespace fastloader {
 namespace {
 
 constexpr size_t kRgb = 3;
+constexpr size_t kTableLength = 256;  // of ImageJob::table, for one channel
 /// One picture in so many has its rows timed; see StageTimes.
 constexpr uint64_t kLookedAt = 16;
 
@@ -116,6 +117,14 @@ void take_grey(const uint8_t* rgb, size_t pixels, uint8_t* out) {
   for (size_t i = 0; i < pixels; ++i) out[i] = rgb[i * kRgb];
 }
 
+/// Puts what the table has for the bytes of each channel into a plane.
+void look_up(const ImageJob& job, const uint8_t* rgb, size_t pixels, float* out) {
+  for (size_t c = 0; c < job.channels; ++c) {
+    const float* table = job.table.data() + c * kTableLength;
+    for (size_t i = 0; i < pixels; ++i) out[c * pixels + i] = table[rgb[i * kRgb + c]];
+  }
+}
+
 }  // namespace
 
 std::string words_of_large(uint64_t pixels, uint64_t limit) {
@@ -172,6 +181,10 @@ void SampleDecoder::apply_recipe(const SampleKey& key, const PictureView& view,
 }
 
 void SampleDecoder::finish(const ImageJob& job, void* out) {
+  if (job.output == ImageJob::Output::kLookedUp) {
+    const size_t pixels = job.made_size().height * job.made_size().width;
+    return look_up(job, finished_, pixels, static_cast<float*>(out));
+  }
   if (job.channels == 1 && job.output != ImageJob::Output::kAnySize) {
     const size_t pixels = job.made_size().height * job.made_size().width;
     if (job.output != ImageJob::Output::kNormalized) {
@@ -186,6 +199,8 @@ void SampleDecoder::finish(const ImageJob& job, void* out) {
       return;
     case ImageJob::Output::kAnySize:
       return;  // it stays on the canvas
+    case ImageJob::Output::kLookedUp:
+      return;  // done above
     case ImageJob::Output::kNchwBytes:
       return split_rgb(finished_, job.sample_bytes() / kRgb, static_cast<uint8_t*>(out));
     case ImageJob::Output::kNormalized:
@@ -304,7 +319,8 @@ void SampleDecoder::decode_kept(uint64_t index, const SampleKey& key, const Pict
   if (job.output == ImageJob::Output::kNhwcBytes || job.output == ImageJob::Output::kAnySize) {
     return;
   }
-  const bool normalized = job.output == ImageJob::Output::kNormalized;
+  const bool normalized =
+      job.output == ImageJob::Output::kNormalized || job.output == ImageJob::Output::kLookedUp;
   trace::record(normalized ? "normalise" : "collate", made, made + times_.finish);
 }
 
