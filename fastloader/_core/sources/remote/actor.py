@@ -34,6 +34,7 @@ from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, Reques
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import DecodeOptions, ErrorPolicy, NativeImages, SeededKeys
 from fastloader._core.pictures.in_place import InPlace
+from fastloader._core.pictures.notes import NotedPolicy, PictureNotes
 from fastloader._core.pictures.repair import ImageRepair
 from fastloader._core.pictures.store import FolderStore
 from fastloader._core.sources.python.naming import name_sample
@@ -60,16 +61,14 @@ class PictureOptions:
 @dataclasses.dataclass
 class RemoteBatch:
     """The answer to an index batch: the batch, or why there is none. ``tree`` is None if every sample
-    was left out. ``bad``: the bad samples, and what was wrong with each. ``samples`` and ``seeds``: by
-    which the delivery erases and mixes. ``counted``: whether the trainer has counted the bad ones."""
+    was left out. ``samples`` and ``seeds``: by which the delivery erases and mixes. ``counted``: whether
+    the trainer has counted what the ``notes`` say."""
 
     tree: Any
-    asked: int
-    bad: list[tuple[str, BaseException]]
+    notes: PictureNotes
     samples: list[int]
     seeds: list[int]
     error: ExceptionWrapper | None = None
-    counted: bool = False
 
     def pin_memory(self) -> RemoteBatch:
         """Pins the batch. torch's thread calls it, if the loader pins."""
@@ -132,13 +131,8 @@ class RemotePictures(InPlace):
             LeftOut: if every sample was left out.
         """
         policy = self.policy
-        if policy is not None and not batch.counted:
-            batch.counted = True
-            policy.seen += batch.asked
-            for what, error in batch.bad:
-                policy.count(what, error)
-            if batch.bad:
-                policy.check(*batch.bad[-1])
+        if policy is not None and not batch.notes.counted:
+            batch.notes.count(policy)
         if batch.error is not None:
             batch.error.reraise()
         if batch.tree is None:
@@ -146,16 +140,6 @@ class RemotePictures(InPlace):
         if self.draws is not None:
             self.draws.give(batch.samples, batch.seeds)
         return batch.tree
-
-
-class _NotedPolicy(ErrorPolicy):
-    """Notes what is counted, for the trainer, which knows how much is allowed."""
-
-    def begin(self) -> None:
-        self.noted: list[tuple[str, BaseException]] = []
-
-    def count(self, what: str, error: BaseException) -> None:
-        self.noted.append((what, _sendable(error)))
 
 
 class _Maker:
@@ -189,18 +173,19 @@ class _Maker:
             planar=not (late or options.channels_last),
             decode=options.decode,
         )
-        self._policy = _NotedPolicy(options.on_error, None)
+        self._policy = NotedPolicy(options.on_error, cloudpickle)
         self._decoder = ImageDecoder(images, decoding, self._policy)
         self._decoder.memory.keep(2)
         self._images = images
 
     def make(self, keys: SeededKeys, wrap: Callable[[], ExceptionWrapper]) -> RemoteBatch:
-        self._policy.begin()
+        self._policy.noted = []
         numbers = keys.numbers
         samples = numbers
         if self._images.indices is not None:
             samples = self._images.indices[numbers].tolist()
-        batch = RemoteBatch(None, len(numbers), self._policy.noted, samples, keys.seeds)
+        notes = PictureNotes(len(numbers), self._policy.noted)
+        batch = RemoteBatch(None, notes, samples, keys.seeds)
         try:
             self._make(batch, keys)
         except Exception:
@@ -239,17 +224,6 @@ def _check_folder(store: Any) -> None:
     folder = os.path.dirname(store.name(0))
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
-
-
-def _sendable(error: BaseException) -> BaseException:
-    """Returns the error, or one that says the same if it cannot be pickled."""
-    from ray import cloudpickle
-
-    try:
-        cloudpickle.loads(cloudpickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
 
 
 # ---- A batch on its way from an actor to the trainer.
