@@ -259,7 +259,8 @@ class Runtime:
         why = python_path.obstacles(loader, reason)
         dataset, why = self._stand_in(loader, wanted, why)
         normalized = come_normalized(loader)
-        return self.fallback.plan(loader, wanted, why, dataset, normalized), reason
+        plan = self.fallback.plan(loader, wanted, why, dataset, normalized)
+        return plan, "" if dataset is not None and dataset.native else reason
 
     def _stand_in(self, loader: Loader, wanted: Normalization | None, why: str) -> StandIn:
         for source in self.sources:

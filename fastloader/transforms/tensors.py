@@ -318,17 +318,24 @@ def erased(
     inplace: bool = False,
 ) -> torch.Tensor:
     """Erases what is drawn for picture ``number`` of a sample."""
-    channels, height, width = image.shape[-3:]
+    height, width = image.shape[-2:]
     boxes, keys = erasing.draw([seed], [sample], height, width, number)
-    top, bottom, left, right = boxes[0].tolist()
+    result = image if inplace else image.clone()
+    fill(result, erasing, boxes[0], keys)
+    return result
+
+
+def fill(image: torch.Tensor, erasing: Erasing, box: Any, key: Any) -> None:
+    """Erases a box of a picture, in place. ``box`` and ``key``, an array of one, are as they were
+    drawn."""
+    top, bottom, left, right = box.tolist()
     if erasing.value is None:
-        channel, y, x = np.ogrid[:channels, top:bottom, left:right]
-        values = torch.from_numpy(deviates(keys, PER_ELEMENT, (channel * height + y) * width + x))
+        channel, y, x = np.ogrid[: image.shape[-3], top:bottom, left:right]
+        height, width = image.shape[-2:]
+        values = torch.from_numpy(deviates(key, PER_ELEMENT, (channel * height + y) * width + x))
     else:
         values = torch.tensor(erasing.value, dtype=torch.float32, device="cpu").view(-1, 1, 1)
-    result = image if inplace else image.clone()
-    result[..., top:bottom, left:right] = values.to(image.device)
-    return result
+    image[..., top:bottom, left:right] = values.to(image.device)
 
 
 def erase(

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from fastloader._core.batch.augmentation import Augmentation
+from fastloader._core.machine.limits import decode_threads, own_threads
 from fastloader.transforms._normalization import Normalization
 
 
@@ -88,3 +89,15 @@ class Loader(DataLoader[Any], OwnArguments):
     def _torch_iterator(self) -> Iterator[Any]:
         self._runtime.drop_ended_workers(self)
         return super().__iter__()
+
+
+def decode_threads_beside(loader: Loader) -> int:
+    """Returns how many threads decode in each process that makes the loader's samples: its share of the
+    processors in a worker process, one for each of its processors in a Ray actor, and as many as there
+    are workers where these are threads."""
+    workers, backend = loader.num_workers, loader.worker_backend
+    if workers and backend == "process":
+        return max(1, own_threads() // workers)
+    if workers and backend == "ray":
+        return max(1, int((loader.ray_options or {}).get("num_cpus") or 1))
+    return decode_threads(workers)

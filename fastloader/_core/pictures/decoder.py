@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastloader._core.batch.tree import flatten
 from fastloader._core.machine import extension
-from fastloader._core.machine.process import HomeProcess
+from fastloader._core.machine.process import HomeProcess, ProcessLock
 from fastloader._core.pictures.batch import (
     Files,
     MadePart,
@@ -49,6 +49,8 @@ class Decoder:
         self.memory: _native.BufferPool | None = None
         self._home = HomeProcess()
         self._done_before = {} if before is None else before.times()
+        self._telling = ProcessLock()  # guards the next one
+        self._told: dict[str, float] = {}  # the times of which `new_times` has told
         if native:
             assert extension.load() is not None
             self.quota = extension.native.DecodeQuota(threads, read_ahead=read_ahead())
@@ -71,6 +73,11 @@ class Decoder:
         memory = self.memory if memory is None else memory
         return NativeBatch(views, files, samples, seeds, self.quota, memory)
 
+    @property
+    def here(self) -> bool:
+        """Whether it was made in this process, and not in one that has forked this one off."""
+        return self._home.here
+
     def times(self) -> dict[str, float]:
         """Returns what the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
         # Not asked in a forked child: the parent's threads did the work, and may still be at it.
@@ -79,6 +86,20 @@ class Decoder:
             own = self.quota.times()
         before = self._done_before
         return {name: own.get(name, 0) + before.get(name, 0) for name in {**own, **before}}
+
+    def new_times(self) -> dict[str, float]:
+        """Returns what the decode threads have done since this was called last."""
+        with self._telling.lock:
+            now, before = self.times(), self._told
+            self._told = now
+        return {name: each - before.get(name, 0) for name, each in now.items()}
+
+    def add_times(self, times: dict[str, float]) -> None:
+        """Adds what threads of another process have done for this loader."""
+        done = self._done_before
+        self._done_before = {
+            name: done.get(name, 0) + times.get(name, 0) for name in {**done, **times}
+        }
 
     @staticmethod
     def cpu_seconds() -> float:
@@ -124,6 +145,7 @@ class ImageDecoder(Decoder):
             limits=self._pixel_limits,
             seek_indices=self.store.seek_indices,
             upright=self.store.upright,
+            table=options.table,
         )
 
     def serves(self, images: NativeImages, options: DecodeOptions) -> bool:

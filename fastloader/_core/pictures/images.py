@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -40,6 +40,12 @@ class DrawnBy:
     numbers: list[int]
     keys: list[int]
     seeds: list[int]
+
+    def only(self, positions: Sequence[int]) -> DrawnBy:
+        """Returns those of the samples in these positions."""
+        seeds = self.seeds if len(self.seeds) == 1 else [self.seeds[each] for each in positions]
+        numbers = [self.numbers[each] for each in positions]
+        return DrawnBy(numbers, [self.keys[each] for each in positions], seeds)
 
 
 @dataclasses.dataclass
@@ -209,6 +215,11 @@ class NativeImages:
         end = self.starts[part] if part < len(self.starts) else len(self.store)
         return file + 1 if file + 1 < end else self.starts[part - 1]
 
+    def label(self, file: int, target_transform: Callable[[int], Any] | None) -> Any:
+        """Returns the label of a file's sample, as its dataset gives it."""
+        target = int(self.targets[file])
+        return target if target_transform is None else target_transform(target)
+
     def __len__(self) -> int:
         return len(self.store) if self.indices is None else len(self.indices)
 
@@ -234,6 +245,8 @@ class DecodeOptions:
     planar: bool
     decode: Decode
     tuner: ThreadTuner | None = None  # with num_workers="auto"
+    # What each byte of each channel becomes, in the place of ``normalization``: empty without that.
+    table: tuple[float, ...] = ()
 
 
 def read_ahead() -> bool | None:

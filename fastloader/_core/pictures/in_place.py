@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import copy
 import logging
 import weakref
 from abc import abstractmethod
@@ -16,15 +17,31 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, get_worker_info
 from fastloader._core.batch.augmentation import Augmentation, SampleDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import extension
-from fastloader._core.machine.process import HomeProcess
+from fastloader._core.machine.process import HomeProcess, ProcessLock
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, RequestedSamples
 from fastloader._core.pictures.finish import Finish
-from fastloader._core.pictures.images import CropSeeds, NativeImages, SeededKeys
+from fastloader._core.pictures.images import (
+    CropSeeds,
+    DecodeOptions,
+    ErrorPolicy,
+    NativeImages,
+    SeededKeys,
+)
+from fastloader._core.pictures.notes import (
+    LEFT_OUT,
+    NotedPolicy,
+    PictureNotes,
+    leave_notes,
+)
+from fastloader._core.pictures.repair import ImageRepair
+from fastloader.errors import StoppedError
 from fastloader.transforms._job import Job
-from fastloader.transforms._pillow import pixel_limits
+from fastloader.transforms._pillow import pixel_limits, warn_of_size
 from fastloader.transforms._recipe import draw
+from fastloader.transforms.tensors import erased, fill
 
 # ---- What stands in the place of a dataset of pictures.
 
@@ -42,6 +59,7 @@ class InPlace(Dataset[Any]):
 
     # What collates in the place of the loader's collate_fn; None leaves that.
     collate: Callable[[Any], Any] | None = None
+    native = False  # whether decode threads make whole pictures
 
     def __init__(
         self, dataset: Any, images: NativeImages, began: Callable[[InPlace], None] | None = None
@@ -159,7 +177,7 @@ class BegunPictures(InPlace):
         self._rests = rests
         self._target_transforms = target_transforms
         self._shows_header = shows_header
-        self._read = [_attributes(part) for part in self.parts]
+        self._as_read = AsRead(self.parts)
         self._made_here: HomeProcess | None = None
         self._made_for: tuple[int, int] | None = None
         self._job: Any = None  # a Job, in this process
@@ -170,20 +188,24 @@ class BegunPictures(InPlace):
     def sample(self, key: Any, number: int, seed: int) -> Any:
         file = self.file(number)
         part = self.part(file)
-        if not _same(self._read[part], _attributes(self.parts[part])):
+        if not self._as_read.still(part):
             return self.own[key]
-        picture = self._picture(file, seed)
+        picture = self.picture(file, part, seed)
         if picture is None:
             return self.own[key]
-        for step in self._rests[part]:
-            picture = step(picture)
-        target = int(self.images.targets[file])
-        of_target = self._target_transforms[part]
-        label = target if of_target is None else of_target(target)
+        label = self.images.label(file, self._target_transforms[part])
         sample = self.images.form.sample(picture, label, file)
         if (look := self.store.begin_look([file])) is not None:
             look.check()
         return sample
+
+    def picture(self, file: int, part: int, seed: int) -> Any | None:
+        """Makes what the transform makes of a picture; None for one that cannot be decoded."""
+        picture = self._picture(file, seed)
+        if picture is not None:
+            for step in self._rests[part]:
+                picture = step(picture)
+        return picture
 
     def _picture(self, file: int, seed: int) -> Any | None:
         """Makes the picture with which the rest goes on; None for one that cannot be decoded."""
@@ -226,14 +248,206 @@ class BegunPictures(InPlace):
         )
 
 
+class AsRead:
+    """Remembers the attributes that datasets had when they were read."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self._parts = parts
+        self._read = [_attributes(part) for part in parts]
+
+    def still(self, part: int) -> bool:
+        """Returns whether the attributes of a dataset are the same objects."""
+        some, others = self._read[part], _attributes(self._parts[part])
+        return len(some) == len(others) and all(
+            others.get(name, some) is some[name] for name in some
+        )
+
+
 def _attributes(dataset: Any) -> dict[str, Any]:
     """Returns the dataset's own attributes, but for those that it changes itself."""
     return {name: value for name, value in vars(dataset).items() if name not in _CHANGING}
 
 
-def _same(some: dict[str, Any], others: dict[str, Any]) -> bool:
-    """Returns whether the attributes are the same objects."""
-    return len(some) == len(others) and all(others.get(name, some) is some[name] for name in some)
+# ---- Samples of a dataset of pictures whose whole transform the native path knows.
+
+
+_making = ProcessLock()  # guards: the decoder of each `RowPictures`
+
+
+class RowPictures(InPlace):
+    """Makes the pictures of an index batch together, on decode threads of the process in which it is.
+    The collate_fn gets the samples that the dataset would make. Each picture is a row of one tensor,
+    whose memory is used again once nothing holds it.
+
+    What cannot be decoded natively is the sample of ``begun``, or else the dataset's own, unless bad
+    samples are to be left out or replaced. Everything is the dataset's own once somebody has put another
+    transform or other samples into the dataset.
+
+    Args:
+        begun: makes a sample by Pillow with the same draws, but erases nothing; None if the native path
+            knows of no step before the conversion to a tensor.
+        target_transforms: what is done to a target, of each dataset that was concatenated.
+        wrap: what makes of a row the kind of tensor that the transform ends in; None leaves a Tensor.
+        options: how the pictures are decoded.
+        on_error: what is done about samples that cannot be read, as `ErrorPolicy` has it.
+
+    Attributes: ``times``, to which the loop adds what the decode threads have done, wherever they are.
+    """
+
+    native = True
+
+    def __init__(
+        self,
+        dataset: Any,
+        images: NativeImages,
+        begun: BegunPictures | None,
+        target_transforms: Sequence[Callable[[Any], Any] | None],
+        wrap: Callable[[torch.Tensor], Any] | None,
+        options: DecodeOptions,
+        on_error: str,
+        began: Callable[[InPlace], None] | None = None,
+    ) -> None:
+        super().__init__(dataset, images, began)
+        self._begun = begun
+        self._target_transforms = target_transforms
+        self._wrap = wrap
+        self.options = options
+        self._on_error = on_error
+        self.times: dict[str, float] = {}
+        self._as_read = AsRead(self.parts)
+        self._decoder: ImageDecoder | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_decoder": None, "times": {}}
+
+    def __getitems__(self, keys: Any) -> list[Any]:
+        if type(keys) is not SeededKeys:
+            return super().__getitems__(keys)
+        return self._samples(list(keys.keys), keys.numbers, keys.seeds)
+
+    def sample(self, key: Any, number: int, seed: int) -> Any:
+        return next(iter(self._samples([key], [number], [seed])), LEFT_OUT)
+
+    def received(self, notes: PictureNotes) -> None:
+        """Adds what decode threads have done to that of the loader, in the loop."""
+        for name, each in notes.times.items():
+            self.times[name] = self.times.get(name, 0) + each
+
+    def _samples(self, keys: list[Any], numbers: list[int], seeds: list[int]) -> list[Any]:
+        leave_notes(None)
+        asked = [self.file(number) for number in numbers]
+        if not all(map(self._as_read.still, set(map(self.part, asked)))):
+            return [self.own[key] for key in keys]
+        notes = PictureNotes(len(keys))
+        decoder = self._own_decoder()
+        columns, bad = self._columns(asked)
+        requested = RequestedSamples(numbers, asked, [], bad)
+        pending = PendingBatch(decoder, (None,), requested, seeds, None)
+        if not pending.batch.wait():
+            raise StoppedError("the decode threads of this process were ended")
+        failures = pending.batch.failures()
+        kept: Sequence[int] = range(len(keys))
+        left: set[int] = set()
+        if self._on_error == "raise":
+            left = _left(failures)
+        elif failures or bad:
+            kept = self._repaired(decoder, pending, failures, notes, kept)
+        rows = list(self._erased(pending.batch.take(), asked, seeds))
+        samples = []
+        for position in kept:
+            file, others = pending.files[position], columns[position]
+            if file != asked[position]:  # another one is in its place
+                others = None
+            part, row = self.part(file), rows[position]
+            if position in left:
+                row = self._by_pillow(file, part, seeds[position if len(seeds) > 1 else 0])
+            elif self._wrap is not None:
+                row = self._wrap(row)
+            if row is None:
+                samples.append(self.own[keys[position]])
+                continue
+            label = self.images.label(file, self._target_transforms[part])
+            samples.append(self.images.form.sample(row, label, file, others))
+        pending.check()
+        notes.times = decoder.new_times()
+        leave_notes(notes)
+        return samples
+
+    def _own_decoder(self) -> ImageDecoder:
+        """Returns the decoder of this process."""
+        with _making.lock:
+            decoder = self._decoder
+            if decoder is None or not decoder.serves(self.images, self.options):
+                policy = ErrorPolicy("raise", None)
+                decoder = ImageDecoder(self.images, self.options, policy, decoder)
+                self._decoder = decoder
+            return decoder
+
+    def _columns(
+        self, files: list[int]
+    ) -> tuple[Sequence[tuple[Any, ...] | None], dict[int, Exception]]:
+        """Reads the columns of samples together; None for those that read their own, and say what is
+        wrong with them. Returns with them what was raised for those that are to be left out or
+        replaced."""
+        reader = self.images.form.reader
+        none: list[None] = [None] * len(files)
+        if reader is None:
+            return none, {}
+        try:
+            return reader(files), {}
+        except Exception:
+            if self._on_error == "raise":
+                return none, {}
+        return self.images.form.one_by_one(reader, files)
+
+    def _repaired(
+        self,
+        decoder: ImageDecoder,
+        pending: PendingBatch,
+        failures: Sequence[tuple[int, str, Any]],
+        notes: PictureNotes,
+        all_of_it: Sequence[int],
+    ) -> Sequence[int]:
+        """Repairs a batch, and returns the positions to keep."""
+        # Worker threads share the decoder: each batch has a policy of its own.
+        policy = NotedPolicy(self._on_error)
+        repairing = copy.copy(decoder)
+        repairing.policy = policy
+        repair = ImageRepair(repairing)
+        try:
+            kept = repair.done(pending, failures)
+        finally:
+            repair.stop()
+        notes.bad = policy.noted
+        return all_of_it if kept is None else kept
+
+    def _erased(self, pixels: torch.Tensor, files: list[int], seeds: list[int]) -> torch.Tensor:
+        erasing = self.images.chain.erasing
+        if erasing is not None:
+            boxes, drawn = erasing.draw(seeds, files, *pixels.shape[-2:])
+            for place, row in enumerate(pixels):
+                fill(row, erasing, boxes[place], drawn[place : place + 1])
+        return pixels
+
+    def _by_pillow(self, file: int, part: int, seed: int) -> Any | None:
+        """Makes a picture that the decode threads could not make; None if the dataset is to."""
+        picture = None if self._begun is None else self._begun.picture(file, part, seed)
+        erasing = self.images.chain.erasing
+        if picture is not None and erasing is not None:
+            picture = erased(picture, erasing, seed, file)
+        return picture
+
+
+def _left(failures: Sequence[tuple[int, str, Any]]) -> set[int]:
+    """Returns the positions that the decode threads could not make. A large picture gives Pillow's
+    warning, which the user's filter may make an error."""
+    left = set()
+    for position, reason, kind in failures:
+        if kind is extension.native.FailureKind.LARGE:
+            warn_of_size(reason)
+        else:
+            left.add(position)
+    return left
 
 
 # ---- The user's dataset, as its worker shows it.

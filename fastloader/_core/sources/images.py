@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -19,11 +20,16 @@ from fastloader._core.observation.statistics import LOOP, AutoChoice, Figures, S
 from fastloader._core.observation.tuning import MOST_DEPTH, DepthRule, ThreadTuner
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.generators import is_stateful
-from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
-from fastloader._core.pictures.decoder import ImageDecoder
+from fastloader._core.order.loader import (
+    AutoWorkers,
+    Loader,
+    auto_workers,
+    decode_threads_beside,
+)
+from fastloader._core.pictures.decoder import ImageDecoder, jpeg_counts
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import CropSeeds, DecodeOptions, ErrorPolicy, NativeImages
-from fastloader._core.pictures.in_place import BegunPictures, InPlace, PillowPictures
+from fastloader._core.pictures.in_place import BegunPictures, InPlace, PillowPictures, RowPictures
 from fastloader._core.sources.arguments import (
     check_extension,
     check_fetch,
@@ -31,7 +37,12 @@ from fastloader._core.sources.arguments import (
     check_truncated,
 )
 from fastloader._core.sources.image_iterator import ImageIterator, Remains
-from fastloader._core.sources.recognize import holds_images, recognize_beginning, recognize_images
+from fastloader._core.sources.recognize import (
+    holds_images,
+    recognize_beginning,
+    recognize_images,
+    recognize_samples,
+)
 from fastloader._core.sources.seeding import only_seeds
 from fastloader.errors import NotNative
 from fastloader.transforms._job import Decode
@@ -53,6 +64,9 @@ class ImageSource(Source):
         self._replayed: Remains | InPlace | None = None
         self._tuner: tuple[AutoWorkers, ThreadTuner] | None = None
         self._locates = LOOP  # the thread that found the records of the last epoch
+        # What makes pictures where the samples are made, and what its decode threads have done so far.
+        self._last_rows: RowPictures | None = None
+        self._times_of_rows: dict[str, float] = {}
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> ImagePlan | None:
         if loader.worker_backend == "ray":  # its actors have decode threads
@@ -108,6 +122,12 @@ class ImageSource(Source):
                 return StandIn(made, reason)
         try:
             check_fetch()
+            if extension.load() is not None:
+                return self._rows(loader, reason)
+        except NotNative:
+            pass
+        try:
+            check_fetch()
             images, reading = recognize_beginning(dataset)
         except NotNative:
             return None
@@ -124,9 +144,46 @@ class ImageSource(Source):
             return StandIn(begun, f"{reason}: with the native path's draws {beginnings[0].reach}")
         return StandIn(begun, f"native {beginnings[0].reach}{_indexed(images)} ({reason})")
 
+    def _rows(self, loader: Loader, reason: str) -> StandIn:
+        """Makes pictures where the samples are made. Raises NotNative if the transform is not known to
+        its end."""
+        check_truncated(loader)
+        images, reading = recognize_samples(loader.dataset)
+        beginnings = reading.beginnings
+        begun = None
+        if beginnings:
+            of_begun = dataclasses.replace(images, chain=beginnings[0].chain)
+            rests = [each.rest for each in beginnings]
+            begun = BegunPictures(loader.dataset, of_begun, rests, reading.of_targets, False)
+        threads = decode_threads_beside(loader)
+        decoding = counted(threads, "decode thread")
+        if loader.num_workers and loader.worker_backend != "thread":
+            decoding = f"{decoding} in each worker"
+        options = DecodeOptions(
+            threads,
+            None,
+            planar=True,
+            decode=Decode(loader.decode, loader.truncated),
+            table=reading.table,
+        )
+        rows = RowPictures(
+            loader.dataset,
+            images,
+            begun,
+            reading.of_targets,
+            reading.wrap,
+            options,
+            loader.on_error,
+            self.note,
+        )
+        rows.times = self._times_of_rows
+        return StandIn(rows, f"{_words(images, decoding, loader)}; then Python: {reason}")
+
     def note(self, replayed: InPlace) -> None:
-        """Notes the iterator that knows the draws of the epoch that begins, for `replay`."""
+        """Notes what knows the draws of the epoch that begins, for `replay`."""
         self._replayed = replayed
+        if isinstance(replayed, RowPictures):
+            self._last_rows = replayed
 
     def tuner(self, workers: AutoWorkers | None) -> ThreadTuner | None:
         """Returns the tuner that fits the number of threads to the loop; None without
@@ -190,57 +247,90 @@ class ImageSource(Source):
         return None if self._replayed is None else self._replayed.replay(index)
 
     def figures(self, loader: Loader) -> Figures:
-        decoder = self.decoder
+        decoder, rows = self.decoder, self._last_rows
+        figures = Figures(bad_samples=self.policy.bad)
+        if rows is not None:
+            threads = rows.options.threads
+            if loader.worker_backend != "thread":
+                threads *= max(1, loader.num_workers)
+            times = self._times_of_rows
+            stages = _stages_of(times, rows.images, rows.options, threads)
+            figures = Figures(
+                stages=tuple(stages),
+                threads=threads,
+                bytes_read=int(times.get("bytes", 0)),
+                packed=rows.images.store.packed,
+            ).joined(figures)
         if decoder is None:
-            return Figures(bad_samples=self.policy.bad)
+            return figures
         tuner = self.tuner(auto_workers(loader))
-        return Figures(
-            stages=tuple(self._stages(decoder)),
-            threads=decoder.quota.threads,
-            depth=None if self.last is None else self.last.ahead,
-            ahead=True,
-            bytes_read=int(decoder.times().get("bytes", 0)),
-            bad_samples=self.policy.bad,
-            packed=decoder.store.packed,
-            workers=None if tuner is None else AutoChoice(tuner.rule.threads, tuner.rule.why),
+        return figures.joined(
+            Figures(
+                stages=tuple(self._stages(decoder)),
+                threads=decoder.quota.threads,
+                depth=None if self.last is None else self.last.ahead,
+                ahead=True,
+                bytes_read=int(decoder.times().get("bytes", 0)),
+                packed=decoder.store.packed,
+                workers=None if tuner is None else AutoChoice(tuner.rule.threads, tuner.rule.why),
+            )
         )
 
     def _stages(self, decoder: ImageDecoder) -> Iterator[Stage]:
         located, batches = self._statistics.total("locate")
         if batches:
             yield Stage("locate", located, batches, "batch", self._locates, bound="storage")
-        times = decoder.times()
-        count = int(times.get("pictures", 0))
-        if not count:
-            return
-        # Rows are timed in some of the pictures only; see csrc/pipeline/stage_times.h.
-        share = times["resize"] / times["looked_at"] if times["looked_at"] else 0.0
-        made = [
-            ("read", times["read"]),
-            ("decode", times["decode"] * (1 - share)),
-            ("resample", times["decode"] * share),
-        ]
-        if decoder.images.chain.recipe:
-            made.append(("recipe", times["recipe"]))
-        if decoder.options.normalization is not None:
-            made.append(("normalise", times["finish"]))
-        elif decoder.options.planar:
-            made.append(("collate", times["finish"]))
-        for name, seconds in made:
-            where, threads = "decode threads", decoder.quota.threads
-            yield Stage(name, seconds, count, "picture", where, threads, bound="decode")
+        threads = decoder.quota.threads
+        yield from _stages_of(decoder.times(), decoder.images, decoder.options, threads)
 
     def stats(self, loader: Loader) -> dict[str, Any]:
-        if self.decoder is None:
+        decoder, rows = self.decoder, self._last_rows
+        if decoder is None and rows is None:
             return {}
         counted = {
             "bad": self.policy.bad,
             "seen": self.policy.seen,
-            "read_bytes": self.decoder.times().get("bytes", 0),
             "last_bad": list(self.policy.last),
-            **self.decoder.stats(),
         }
-        return {"images": counted}
+        if decoder is None:
+            assert rows is not None
+            times = self._times_of_rows
+            more = {"jpegs": jpeg_counts(times), "threads": rows.options.threads}
+        else:
+            times, more = decoder.times(), decoder.stats()
+        return {"images": {**counted, "read_bytes": times.get("bytes", 0), **more}}
+
+
+def _stages_of(
+    times: dict[str, float], images: NativeImages, options: DecodeOptions, threads: int
+) -> Iterator[Stage]:
+    """Gives the stages of decode threads that have done this."""
+    count = int(times.get("pictures", 0))
+    if not count:
+        return
+    # Rows are timed in some of the pictures only; see csrc/pipeline/stage_times.h.
+    share = times["resize"] / times["looked_at"] if times["looked_at"] else 0.0
+    made = [
+        ("read", times["read"]),
+        ("decode", times["decode"] * (1 - share)),
+        ("resample", times["decode"] * share),
+    ]
+    if images.chain.recipe:
+        made.append(("recipe", times["recipe"]))
+    if options.normalization is not None or options.table:
+        made.append(("normalise", times["finish"]))
+    elif options.planar:
+        made.append(("collate", times["finish"]))
+    for name, seconds in made:
+        yield Stage(name, seconds, count, "picture", "decode threads", threads, bound="decode")
+
+
+def _words(images: NativeImages, decoding: str, loader: Loader) -> str:
+    """Says for a plan which pictures are made, by what."""
+    indexed = _indexed(images, loader)
+    return (
+        f"native images: {images.name}, {len(images)} samples, {decoding}{indexed}; {images.chain}"
+    )
 
 
 def _indexed(images: NativeImages, loader: Loader | None = None) -> str:
@@ -306,8 +396,7 @@ class ImagePlan:
             decoding += f" ({MOST_DECODE_THREADS} for each processor, of num_workers={workers})"
         if tuner is not None:
             decoding = f"{counted(tuner.rule.threads, 'decode thread')} (auto)"
-        decoding += _indexed(images, self._loader)
-        return f"native images: {images.name}, {len(images)} samples, {decoding}; {images.chain}{mixed}"
+        return f"{_words(images, decoding, self._loader)}{mixed}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         assert order is not None

@@ -3,6 +3,7 @@ known."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import weakref
@@ -17,8 +18,13 @@ from fastloader._core.sources.sequences import by_place
 from fastloader.datasets._formats.mapped_file import found_beside
 from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._reader.beginning import Beginning, read_beginning
-from fastloader.transforms._reader.chain import read_chain, refused_steps
+from fastloader.transforms._reader.beginning import Beginning, float_table, read_beginning
+from fastloader.transforms._reader.chain import (
+    read_chain,
+    refused_steps,
+    without_erasing,
+    wrapper,
+)
 
 # ---- How much of a dataset's transform has to be known.
 
@@ -72,6 +78,32 @@ class KnownBeginning:
 
     def target_transform(self, transform: Any) -> None:
         self.of_targets.append(transform)
+
+
+class KnownSamples(KnownBeginning):
+    """Reads for samples whose pictures are made without Python, and the rest of which Python makes.
+    Everything of the transform has to be known. ``wrap``: as `wrapper` has it. ``table``: the floats
+    that the transform makes of bytes, as `float_table` has them; empty if it ends in bytes. The
+    ``beginnings``, which are of all steps but the erasing, are not there if no step stands before the
+    conversion to a tensor."""
+
+    wrap: Any = None
+    table: tuple[float, ...] = ()
+
+    def chain(
+        self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
+    ) -> Chain:
+        whole = WholeTransform().chain(transform, ours_ends_in_tensor, of)
+        wrap = wrapper(transform)
+        if whole.erasing is not None:
+            transform = without_erasing(transform)
+        table = float_table(transform, ours_ends_in_tensor, whole) if whole.floating else ()
+        if self.of_targets[1:] and (wrap is not self.wrap or table != self.table):
+            raise NotNative("the transforms of a ConcatDataset end in several kinds of tensors")
+        self.wrap, self.table = wrap, table
+        with contextlib.suppress(NotNative):
+            super().chain(transform, ours_ends_in_tensor, of)
+        return whole
 
 
 class OnlyLookedAt(NotNative):

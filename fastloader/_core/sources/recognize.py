@@ -25,6 +25,7 @@ from fastloader._core.sources.arguments import check_batches
 from fastloader._core.sources.reading import (
     Known,
     KnownBeginning,
+    KnownSamples,
     OnlyLookedAt,
     Reading,
     Refusals,
@@ -535,6 +536,16 @@ def recognize_beginning(dataset: Any) -> tuple[NativeImages, KnownBeginning]:
         NotNative: if there is no such beginning.
     """
     reading = KnownBeginning()
+    return _recognize(dataset, reading), reading
+
+
+def recognize_samples(dataset: Any) -> tuple[NativeImages, KnownSamples]:
+    """Returns the pictures of a dataset, as its whole transform makes them, for any collate_fn.
+
+    Raises:
+        NotNative: if the transform is not known to its end.
+    """
+    reading = KnownSamples()
     return _recognize(dataset, reading), reading
 
 

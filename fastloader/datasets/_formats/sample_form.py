@@ -74,7 +74,7 @@ class SampleForm:
         except Exception:
             # Which sample it was is found out one by one. What is wrong with all of them together, such
             # as rows of different lengths, is raised again below.
-            rows, bad = self._one_by_one(self.reader, indices)
+            rows, bad = self.one_by_one(self.reader, indices)
         good = (row for place, row in enumerate(rows) if place not in bad)
         stand_in = next(good, None) or self._first_of(self.reader, spares)
         if stand_in is None:
@@ -82,7 +82,7 @@ class SampleForm:
         return self._collated([stand_in if at in bad else row for at, row in enumerate(rows)]), bad
 
     @staticmethod
-    def _one_by_one(
+    def one_by_one(
         reader: Reader, indices: Iterable[int]
     ) -> tuple[list[Any], dict[int, Exception]]:
         """Reads a row for each sample, with anything for one that cannot be read, and returns with them

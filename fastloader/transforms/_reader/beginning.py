@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import torch
+
 from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
+from fastloader.transforms._pillow import image_module
 from fastloader.transforms._python_chain import as_tensor_chain
 from fastloader.transforms._reader.chain import is_conversion, read_on_pixels, steps_of
 from fastloader.transforms._reader.kinds import check_unchanged, is_ours
@@ -63,6 +68,29 @@ def read_beginning(transform: Any, ours_ends_in_tensor: bool, of: Chain | None =
     last = type(steps[known - 1]).__name__
     then = ", ".join(_name(step) for step in steps[known:] if not is_conversion(step))
     return Beginning(chain, rest, last, then)
+
+
+def float_table(transform: Any, ours_ends_in_tensor: bool, whole: Chain) -> tuple[float, ...]:
+    """Returns the float that a transform makes of each byte, for one channel after the other: what its
+    own steps make of a picture of 256 pixels that has each byte once. ``whole``: the chain that it comes
+    to, which ends in floats.
+
+    Raises:
+        NotNative: if they make something else of it than one float32 for each byte.
+    """
+    steps = list(steps_of(transform))
+    behind: list[Any] = list(itertools.dropwhile(lambda step: not is_conversion(step), steps))
+    if ours_ends_in_tensor and all(is_ours(step) for step in steps):
+        behind = [as_tensor_chain(Compose(behind))]
+    pixels = np.arange(256, dtype=np.uint8).reshape(1, 256, 1).repeat(whole.channels, axis=2)
+    made: Any = image_module().fromarray(pixels[:, :, 0] if whole.grey else pixels)
+    for step in behind:
+        made = step(made)
+    if made.dtype != torch.float32 or tuple(made.shape) != (whole.channels, 1, 256):
+        raise NotNative(
+            f"the transform ends in {made.dtype}, {tuple(made.shape)} of a row of 256 pixels"
+        )
+    return tuple(made.flatten().tolist())
 
 
 def _name(step: Any) -> str:

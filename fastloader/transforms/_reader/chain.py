@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fastloader import transforms
+from fastloader._core.machine import identity
 from fastloader.errors import NotNative
 from fastloader.transforms import (
     AugMix,
@@ -375,6 +376,13 @@ def steps_of(transform: Any) -> Iterable[Any]:
     return [step for each in transform.transforms for step in steps_of(each)]
 
 
+def without_erasing(transform: Any) -> Any:
+    """Returns the transform without its steps that erase."""
+    return transforms.Compose(
+        [step for step in steps_of(transform) if kind_of(step) != "RandomErasing"]
+    )
+
+
 def begins_with_rgb(transform: Any) -> bool:
     """Returns whether the first step makes an RGB picture of any."""
     return transform is not None and any(
@@ -400,6 +408,25 @@ def step_to_floats(transform: Any) -> Any | None:
         if kind not in ("ToPureTensor", "RandomErasing"):
             return None
     return None
+
+
+def wrapper(transform: Any) -> Any | None:
+    """Returns torchvision's class of tensors in which a transform wraps what it makes; None for a plain
+    tensor.
+
+    Raises:
+        NotNative: if a step of the older kind stands behind that: torchvision decides what it returns.
+    """
+    wrap = None
+    for step in steps_of(transform):
+        kind = kind_of(step)
+        if kind == "ToImage":
+            wrap = identity.found("torchvision.tv_tensors._image", "Image")
+        elif kind == "ToPureTensor":
+            wrap = None
+        elif wrap is not None and not is_v2(step):
+            raise NotNative(f"{shown(step)} comes after ToImage(), and is no step of transforms.v2")
+    return wrap
 
 
 def own_normalization(step: Any) -> Normalization | None:

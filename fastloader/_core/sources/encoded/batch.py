@@ -15,6 +15,7 @@ import torch
 from fastloader._core.machine import extension
 from fastloader._core.pictures.batch import MadePart
 from fastloader._core.pictures.images import DrawnBy
+from fastloader._core.pictures.notes import PictureNotes
 from fastloader.datasets.encoded import PictureSource, are_parameters, stacked
 
 if TYPE_CHECKING:
@@ -147,7 +148,9 @@ class EncodedBatch:
     `EncodedPlace` for each of ``columns``. ``chains`` are pickled, as they crossed. ``samples``: how
     many there are; None for one that is not collated. ``made``: how many pictures were decoded where the
     samples were made, ``why`` in words. ``parts``: the pictures of the columns, if a worker has made
-    them, ``drawn_by`` what they are drawn by then."""
+    them, ``drawn_by`` what they are drawn by then. ``notes``: what was noted of the pictures of a
+    finished batch, ``records`` what was drawn for them, as `DrawnBatch`; ``left_out``: whether none of
+    its samples is left."""
 
     tree: Any
     files: EncodedFiles
@@ -160,6 +163,14 @@ class EncodedBatch:
     pending: Any = None  # the `PendingPictures`, once decoding has begun
     error: Exception | None = None  # that it could not begin with
     why: str = ""
+    notes: PictureNotes | None = None
+    records: list[Any] = dataclasses.field(default_factory=list)
+    left_out: bool = False
+
+    @property
+    def holds_none(self) -> bool:
+        """Whether no encoded picture was in its samples."""
+        return not self.made and not self.columns
 
 
 # ---- The rows of a batch that default_collate has made: what belongs to each sample.

@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import itertools
+import threading
 from collections import UserList
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch.utils.data import default_collate, default_convert, get_worker_info
+from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.batch.tree import rebuild
 from fastloader._core.machine import identity
-from fastloader._core.pictures.images import EpochKeys, ErrorPolicy, WorkerSamples
+from fastloader._core.machine.limits import counted
+from fastloader._core.machine.process import ProcessLock
+from fastloader._core.pictures.images import (
+    DrawnBy,
+    EpochKeys,
+    ErrorPolicy,
+    WorkerSamples,
+    sample_key,
+)
+from fastloader._core.pictures.notes import LEFT_OUT, NotedPolicy, PictureNotes, take_notes
+from fastloader._core.pictures.repair import draw_others, no_replacement
 from fastloader._core.sources.collation import OF_TORCH, default_collate_change, other_kinds
 from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn, EncodedFiles
-from fastloader._core.sources.encoded.decoder import EncodedDecoder, PendingPictures
+from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
 from fastloader._core.sources.names import named
+from fastloader._core.sources.python.shared_slots import StackedInSlot
 from fastloader.datasets.encoded import (
     EncodedImage,
     EncodedPlace,
     Keeping,
+    PictureSource,
     collate_encoded,
     collated,
     read_transform,
 )
 from fastloader.errors import Error
+from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
 
-# ---- Pictures that a worker process makes itself, because nothing native makes them in the
-# main process.
+# ---- Pictures that are made where their samples are made: because nothing native makes them in the
+# main process, or because the user's collate_fn is to get them.
 
 
 class KeyedIndex:
-    """An index batch on its way to a worker process, with the `EpochKeys`, the position of its first
-    sample, how many it has, and how the delivery normalises. Unpickled there it is the index batch
-    again, because the dataset is to see what the sampler gave; `make` knows the rest."""
+    """An index batch on its way to what makes its samples, with the `EpochKeys`, the position of its
+    first sample, how many it has, and how the delivery normalises. Where it has arrived, unpickled in a
+    worker process, it is the index batch again, because the dataset is to see what the sampler gave;
+    what makes the pictures there knows the rest."""
 
     def __init__(
         self,
@@ -47,48 +64,86 @@ class KeyedIndex:
     ) -> None:
         self._request = index, keys, position, samples, normalization
 
+    def arrived(self, dataset: Any = None) -> Any:
+        """Returns the index batch, on the thread that makes its samples. ``dataset``: the one that does;
+        None in a worker, which knows it."""
+        return _arrived(*self._request, dataset)
+
     def __reduce__(self) -> Any:
         return _arrived, self._request
 
 
-# What this worker process was asked for last. torch's worker loop takes an index batch when it is done
-# with the one before it.
-_request: tuple[Any, EpochKeys, int, Normalization | None] | None = None
-_samples: WorkerSamples  # of an iterable dataset in the epoch of that
-_decoder: EncodedDecoder | None = None
+class _Asked(threading.local):
+    """What this thread was asked for last: a worker takes an index batch when it is done with the one
+    before it. ``samples``: of an iterable dataset, in the epoch of that."""
+
+    request: tuple[Any, EpochKeys, int, Normalization | None] | None = None
+    samples: WorkerSamples | None = None
+    dataset: Any = None
+
+    def of_dataset(self) -> Any:
+        """Returns the dataset that makes the samples."""
+        info = get_worker_info()
+        return self.dataset if info is None else info.dataset
+
+    def drawn_by(self, samples: int | None) -> DrawnBy | None:
+        """Returns the keys of the batch; None if it is not known, or not made of its indices."""
+        if self.request is None:
+            return None
+        index, keys, position, _normalization = self.request
+        try:
+            return keys.of(self.of_dataset(), samples, index, position)
+        except Error:
+            return None
+
+
+_asked = _Asked()
 
 
 def _arrived(
-    index: Any, keys: EpochKeys, position: int, samples: int, normalization: Normalization | None
+    index: Any,
+    keys: EpochKeys,
+    position: int,
+    samples: int,
+    normalization: Normalization | None,
+    dataset: Any = None,
 ) -> Any:
-    global _request, _samples
+    _asked.dataset = dataset
     info = get_worker_info()
-    assert info is not None
-    if keys.iterable:
-        if _request is None or _request[1] != keys:
-            _samples = WorkerSamples(keys.before)
-        position = _samples.take(info.id, samples)
-    _request = index, keys, position, normalization
+    if keys.iterable and info is not None:
+        if _asked.samples is None or _asked.request is None or _asked.request[1] != keys:
+            _asked.samples = WorkerSamples(keys.before)
+        position = _asked.samples.take(info.id, samples)
+    _asked.request = index, keys, position, normalization
     return index
+
+
+_making = ProcessLock()  # guards: _decoders
+_decoders: dict[Any, EncodedDecoder] = {}  # by what they are made with
+
+
+def _decoder_of(
+    native: bool, threads: int, decode: Decode, wanted: Normalization | None
+) -> EncodedDecoder:
+    key = native, threads, decode, wanted
+    with _making.lock:
+        found = _decoders.get(key)
+        if found is None or not found.here:
+            policy = ErrorPolicy("raise", None)
+            found = _decoders[key] = EncodedDecoder(native, policy, decode, wanted, threads)
+        return found
 
 
 def make(batch: EncodedBatch) -> None:
     """Makes the pictures of the batch that this worker was asked for. What cannot be made is left to the
     main process, which tries again, and counts it."""
-    global _decoder
-    info = get_worker_info()
-    if _request is None or info is None:
+    drawn_by = _asked.drawn_by(batch.samples)
+    if drawn_by is None:  # which the main process finds, too
         return
-    index, keys, position, normalization = _request
+    assert _asked.request is not None
+    decoder = _decoder_of(False, 0, Decode(), _asked.request[3])
     try:
-        drawn_by = keys.of(info.dataset, batch.samples, index, position)
-    except Error:  # which the main process raises, too
-        return
-    if _decoder is None:
-        policy = ErrorPolicy("raise", None)
-        _decoder = EncodedDecoder(False, policy, normalization=normalization, threads=0)
-    try:
-        made = PendingPictures(_decoder, batch, drawn_by).parts_made()
+        made = PendingPictures(decoder, batch, drawn_by).parts_made()
     except ValueError:  # of a chain, as above
         return
     bad = {batch_part.files[place] for batch_part, its in made for place in its.failed}
@@ -105,16 +160,42 @@ _KNOWN = len(OF_TORCH) + 1  # the functions of torch's map, and ours
 class EncodedCollation:
     """Collates samples by ``collate_fn``. If that is torch's own, pictures stay encoded for the decode
     threads of the loader, unless something is to be done to them that only Python knows. Any other one
-    gets samples whose pictures are made already. ``makes``: whether a worker process makes all of
-    them, because the main process has nothing native for them."""
+    gets samples whose pictures are made already.
 
-    def __init__(self, collate_fn: Callable[[Any], Any], makes: bool = False) -> None:
+    Args:
+        makes: whether a worker process makes all of them, because the main process has nothing native
+            for them.
+        native: on how many threads pictures are decoded for a collate_fn that is not torch's, and how;
+            None: by their samples' thread, one after the other.
+        on_error: what is done about samples with pictures that cannot be made for such a function.
+        noted: whether what makes the samples leaves notes of their pictures, as `RowPictures` does.
+    """
+
+    def __init__(
+        self,
+        collate_fn: Callable[[Any], Any],
+        makes: bool = False,
+        native: tuple[int, Decode] | None = None,
+        on_error: str = "raise",
+        noted: bool = False,
+    ) -> None:
         self.collate_fn = collate_fn
+        self._noted = noted
+        self._called = collate_fn if collate_fn is default_collate else InSlots(collate_fn)
         self.makes = makes
+        self.native = native
+        self.on_error = on_error
 
     def __call__(self, samples: Any) -> Any:
+        notes = take_notes() if self._noted else None
+        if notes is not None:
+            batch = EncodedBatch(None, EncodedFiles(()), [], [], None, 0, notes=notes)
+            batch.left_out = samples is LEFT_OUT or (bool(notes.bad) and not samples)
+            if not batch.left_out:
+                batch.tree = self._called(samples)
+            return batch
         if not EncodedImage.any_made:
-            return self.collate_fn(samples)
+            return self._called(samples)
         if self.collate_fn is default_collate:
             with Keeping(_change) as keeping:
                 # So many functions are torch's and ours, unless `_change` says no.
@@ -133,24 +214,156 @@ class EncodedCollation:
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if isinstance(samples, list) else [samples])):
-            return self.collate_fn(samples)
+            return self._called(samples)
         if self.collate_fn is default_convert:
             kept = Keeping()
             tree = rebuild(samples, lambda each, _key: _keep(each, kept))
             return _encoded(default_convert(tree), kept.columns, None)
-        made = 0
+        batched = isinstance(samples, list)
+        making = Making(samples if batched else [samples], self.native, self.on_error, batched)
+        finished = making.finished()
+        why = making.why or f"collate_fn is {named(self.collate_fn)}, which gets tensors"
+        batch = _made_batch(None, making.made, why)
+        batch.notes, batch.records = making.notes, making.records
+        batch.left_out = not finished
+        if finished:
+            batch.tree = self._called(finished if batched else finished[0])
+        return batch
 
-        def make(each: Any, _key: Any) -> Any:
-            nonlocal made
-            if type(each) is not EncodedImage:
-                return each
-            made += 1
-            return each.decode()
 
-        batch = self.collate_fn(rebuild(samples, make))
-        return _made_batch(
-            batch, made, f"collate_fn is {named(self.collate_fn)}, which gets tensors"
-        )
+class InSlots:
+    """Calls the user's collate_fn, which stacks tensors in the slot of its batch."""
+
+    def __init__(self, collate_fn: Callable[[Any], Any]) -> None:
+        self._collate_fn = collate_fn
+
+    def __call__(self, samples: Any) -> Any:
+        with StackedInSlot():
+            return self._collate_fn(samples)
+
+
+class Making:
+    """Makes the pictures in the samples of one batch: of samples with as many pictures together,
+    natively, and each of the others by itself.
+
+    Args:
+        native, on_error: as `EncodedCollation` has them.
+        batched: whether it is a list of samples.
+
+    Attributes: ``made``, how many pictures there were, and ``why``, by whom or why so, in words;
+    ``notes``, of the samples; ``records``, what was drawn for those that were made together.
+    """
+
+    def __init__(
+        self, samples: list[Any], native: tuple[int, Decode] | None, on_error: str, batched: bool
+    ) -> None:
+        self._samples = samples
+        self._native = native
+        self._images = [_encoded_in(sample) for sample in samples]
+        self.made = sum(map(len, self._images))
+        self._pictures: list[list[Any]] = [[None] * len(each) for each in self._images]
+        self._drawn_by = _asked.drawn_by(len(samples) if batched else None)
+        self.why = ""
+        self._policy = NotedPolicy(on_error)
+        self._bad: dict[int, BaseException] = {}  # by the position of the sample
+        self.notes = PictureNotes(len(samples), self._policy.noted)
+        self.records: list[DrawnBatch] = []
+
+    def finished(self) -> list[Any]:
+        """Returns the samples with their pictures: without those that were left out."""
+        left = {(row, place) for row, each in enumerate(self._images) for place in range(len(each))}
+        if self._native is not None and self._drawn_by is not None:
+            for count in {len(each) for each in self._images} - {0}:
+                rows = [row for row, each in enumerate(self._images) if len(each) == count]
+                left -= self._make_together(rows, self._drawn_by)
+        for row, place in sorted(left):
+            if row not in self._bad:
+                self._make_alone(row, place)
+        if not left and self._native is not None:
+            self.why = f"natively, on {counted(self._native[0], 'decode thread')} each"
+        if not self._bad:
+            return rebuild(self._samples, self._filling())
+        if self._policy.on_error == "replace":
+            for row, error in sorted(self._bad.items()):
+                self._replace(row, error)
+            return rebuild(self._samples, self._filling())
+        kept = [row for row in range(len(self._samples)) if row not in self._bad]
+        self._pictures = [self._pictures[row] for row in kept]
+        return rebuild([self._samples[row] for row in kept], self._filling())
+
+    def _filling(self) -> Callable[[Any, Any], Any]:
+        pictures = itertools.chain.from_iterable(self._pictures)
+        return lambda each, _key: next(pictures) if type(each) is EncodedImage else each
+
+    def _make_alone(self, row: int, place: int) -> None:
+        image = self._images[row][place]
+        self.why = self.why or read_transform(image.transform).why
+        if self._native is not None and self._native[1] != Decode():
+            mode, truncated = self._native[1].mode, self._native[1].truncated
+            raise ValueError(
+                f"decode={mode!r}, truncated={truncated!r}: for pictures on the native path, and "
+                f"{image} is made by Python: {read_transform(image.transform).why}"
+            )
+        try:
+            self._pictures[row][place] = image.decode()
+        except Exception as error:
+            if self._policy.on_error == "raise":
+                raise
+            number = row if self._drawn_by is None else self._drawn_by.numbers[row]
+            self._policy.count(f"sample {number}, {image.encoded.name}", error)
+            self._bad[row] = error
+
+    def _make_together(self, rows: list[int], drawn_by: DrawnBy) -> set[tuple[int, int]]:
+        """Makes the pictures of these samples, which have as many each, and returns (sample, place) of
+        those that are made."""
+        taken, places = TakenApart(), []
+        count = len(self._images[rows[0]])
+        for place in range(count):
+            column = [self._images[row][place] for row in rows]
+            alike = len({each.return_parameters for each in column}) == 1
+            if alike and taken.add(place, column) is None:
+                places.append(place)
+        if not places:
+            return set()
+        assert self._native is not None
+        decoder = _decoder_of(True, *self._native, None)
+        own = copy.copy(decoder)  # with this batch's policy
+        own.policy = self._policy
+        pending = PendingPictures(own, taken.batch(None, len(rows)), drawn_by.only(rows))
+        for place, column in zip(places, pending.rows(), strict=True):
+            for row, picture in zip(rows, column, strict=True):
+                self._pictures[row][place] = picture
+        self._bad.update((rows[each], error) for each, error in pending.replaced.items())
+        # The policy has counted them, with what was wrong.
+        self._bad.update((rows[each], _left_out) for each in pending.dropped)
+        self.notes.add_times(decoder.new_times())
+        if len(places) == count:
+            assert pending.record is not None
+            self.records.append(pending.record)
+        return {(row, place) for row in rows for place in places}
+
+    def _replace(self, row: int, error: BaseException) -> None:
+        """Puts another sample in a bad one's place: a function of the seed and the bad one's index."""
+        dataset = _asked.of_dataset()
+        if self._drawn_by is None or isinstance(dataset, IterableDataset):
+            raise Error("on_error='replace' needs a dataset with indices") from error
+        drawn_by = self._drawn_by.only([row])
+        (number,), (seed,) = drawn_by.numbers, drawn_by.seeds
+        for other in draw_others(seed, number, len(dataset)):
+            try:
+                sample = dataset[other]
+                making = Making([sample], self._native, "raise", True)
+                making._drawn_by = DrawnBy([other], [sample_key(dataset, other, row)], [seed])
+                making.finished()
+            except Exception:
+                continue
+            self._samples[row], self._images[row] = sample, making._images[0]
+            self._pictures[row] = making._pictures[0]
+            return
+        raise no_replacement(number) from error
+
+
+_left_out = Error("left out")
 
 
 def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
@@ -210,6 +423,19 @@ def _keep(value: Any, kept: Keeping) -> Any:
     return kept.keep([value]) if type(value) is EncodedImage else value
 
 
+def _encoded_in(sample: Any) -> list[EncodedImage]:
+    """Lists the encoded pictures of a sample."""
+    found: list[EncodedImage] = []
+
+    def note(each: Any, _key: Any) -> Any:
+        if type(each) is EncodedImage:
+            found.append(each)
+        return each
+
+    rebuild(sample, note)
+    return found
+
+
 def _has_encoded(value: Any) -> bool:
     """Returns whether there is an encoded picture in a sample."""
     if type(value) is EncodedImage:
@@ -226,35 +452,55 @@ def _has_encoded(value: Any) -> bool:
 def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) -> EncodedBatch:
     """Takes columns apart. Those with which Python has to do are made here."""
     finished: dict[int, Any] = {}
-    taken: list[EncodedColumn] = []
-    sources: list[Any] = []
-    numbers: dict[Any, int] = {}  # of the sources
-    chains: dict[bytes, int] = {}
+    taken = TakenApart()
     made, why = 0, ""
     for place, column in enumerate(columns):
+        refused = taken.add(place, column)
+        if refused is None:
+            finished[place] = EncodedPlace(len(taken.columns) - 1)
+            continue
+        finished[place] = _make_column(column, samples)
+        made += len(column)
+        why = why or refused
+    if len(taken.columns) < len(columns):
+        tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
+    return taken.batch(tree, samples, made, why)
+
+
+class TakenApart:
+    """Takes columns of pictures apart: into files, each once, and chains."""
+
+    def __init__(self) -> None:
+        self.columns: list[EncodedColumn] = []
+        self._sources: list[PictureSource] = []
+        self._numbers: dict[Any, int] = {}  # of the sources
+        self._chains: dict[bytes, int] = {}
+
+    def add(self, number: int, column: list[EncodedImage]) -> str | None:
+        """Adds the pictures that stand in one place of every sample: those of this ``number`` in their
+        samples. Returns None, or why Python has to do with them, and nothing was added."""
         # Each transform once, because looking whether it has changed takes a while.
         transforms = {id(each.transform): each.transform for each in column}
-        read = {number: read_transform(transform) for number, transform in transforms.items()}
-        if not all(each.whole for each in read.values()):
-            finished[place] = _make_column(column, samples)
-            made += len(column)
-            why = why or next(each.why for each in read.values() if not each.whole)
-            continue
-        files = []
-        for each in column:
-            source = each.encoded
-            same = source.same
-            if same not in numbers:
-                numbers[same] = len(sources)
-                sources.append(source)
-            files.append(numbers[same])
+        read = {key: read_transform(transform) for key, transform in transforms.items()}
+        for each in read.values():
+            if not each.whole:
+                return each.why
+        files = [self._number(each.encoded) for each in column]
         pickled = [read[id(each.transform)].encoded_chain for each in column]
-        of_column = [chains.setdefault(chain, len(chains)) for chain in pickled]
-        finished[place] = EncodedPlace(len(taken))
-        taken.append(EncodedColumn(place, files, of_column, column[0].return_parameters))
-    if len(taken) < len(columns):
-        tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
-    return EncodedBatch(tree, EncodedFiles(sources), taken, list(chains), samples, made, why=why)
+        chains = [self._chains.setdefault(chain, len(self._chains)) for chain in pickled]
+        self.columns.append(EncodedColumn(number, files, chains, column[0].return_parameters))
+        return None
+
+    def _number(self, source: PictureSource) -> int:
+        same = source.same
+        if same not in self._numbers:
+            self._numbers[same] = len(self._sources)
+            self._sources.append(source)
+        return self._numbers[same]
+
+    def batch(self, tree: Any, samples: int | None, made: int = 0, why: str = "") -> EncodedBatch:
+        files = EncodedFiles(self._sources)
+        return EncodedBatch(tree, files, self.columns, list(self._chains), samples, made, why=why)
 
 
 def _replaced(value: Any, finished: dict[int, Any]) -> Any:

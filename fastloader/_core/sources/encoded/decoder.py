@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -161,6 +161,13 @@ class DrawnBatch:
         self._columns = columns
         self._chains = chains
         self._sizes = sizes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_decoder": None}
+
+    def arrived(self, decoder: EncodedDecoder) -> None:
+        """Gives it the decoder of the process to which it was sent."""
+        self._decoder = decoder
 
     def replay(self, position: int) -> dict[str, Any] | list[dict[str, Any]]:
         """Returns what was drawn for a sample, as ``loader.replay`` gives it; for several pictures, a
@@ -335,9 +342,31 @@ class PendingPictures:
         next call waits on.
 
         Raises:
-            StoppedError: if the work was ended.
+            StopIteration: if the work was ended.
             Exception: of a sample that cannot be read, if the policy is to raise.
         """
+        columns = self._columns(self._settled())
+        return rebuild(self._batch.tree, lambda each, _key: _filled(each, columns))
+
+    def rows(self) -> list[list[Any]]:
+        """Waits as `finished`, and returns what stands in the place of each column's pictures, one for
+        each sample: a row of the tensor into which it was decoded, or that and its parameters."""
+        record = self._settled()
+        made: list[list[Any]] = [[None] * len(self.keys) for _ in self._batch.columns]
+        for part, view, pixels in self._taken():
+            for position, row in zip(part.positions, pixels, strict=True):
+                made[view.column][position] = row
+        for number, column in enumerate(self._batch.columns):
+            if column.parameters:
+                found = record.parameters(number)
+                made[number] = [
+                    (row, {name: each[place] for name, each in found.items()})
+                    for place, row in enumerate(made[number])
+                ]
+        return made
+
+    def _settled(self) -> DrawnBatch:
+        """Waits for the pictures, counts them, and returns what was drawn for them."""
         # By number: no frame of an error's traceback is to hold a batch.
         for number in range(len(self._parts)):
             if self._stopped or not self._decoding[number].wait():
@@ -348,8 +377,7 @@ class PendingPictures:
         if self.record is None:
             self.record = self._recorded()
             self._count()
-        columns = self._columns(self.record)
-        return rebuild(self._batch.tree, lambda each, _key: _filled(each, columns))
+        return self.record
 
     def _count(self) -> None:
         """Counts the pictures, by who made them."""
@@ -395,11 +423,8 @@ class PendingPictures:
 
     def _columns(self, record: DrawnBatch) -> list[Any]:
         pieces: list[list[tuple[Part, torch.Tensor]]] = [[] for _ in self._batch.columns]
-        for part, decoding in zip(self._parts, self._decoding, strict=True):
-            for number, view in enumerate(part.views):
-                pixels = decoding.take(number)
-                self._erase(view, part, pixels)
-                pieces[view.column].append((part, pixels))
+        for part, view, pixels in self._taken():
+            pieces[view.column].append((part, pixels))
         made: list[Any] = []
         for number, column in enumerate(self._batch.columns):
             pictures = _joined(pieces[number])
@@ -410,6 +435,14 @@ class PendingPictures:
             else:
                 made.append(pictures if rows is None else [pictures, rows])
         return made
+
+    def _taken(self) -> Iterator[tuple[Part, View, torch.Tensor]]:
+        """Gives the pictures of each view of each part."""
+        for part, decoding in zip(self._parts, self._decoding, strict=True):
+            for number, view in enumerate(part.views):
+                pixels = decoding.take(number)
+                self._erase(view, part, pixels)
+                yield part, view, pixels
 
     def _erase(self, view: View, part: Part, pixels: torch.Tensor) -> None:
         erasing = self._decoder.chain(self._batch.chains[view.chain]).erasing

@@ -21,6 +21,8 @@ from fastloader._core.pictures.images import (
     LastSamples,
     sample_key,
 )
+from fastloader._core.pictures.in_place import RowPictures
+from fastloader._core.pictures.notes import PictureNotes
 from fastloader._core.pictures.repair import draw_others, no_replacement
 from fastloader._core.sources.arguments import NO_LIBJPEG
 from fastloader._core.sources.encoded.batch import EncodedBatch, kept_rows, with_row
@@ -69,7 +71,7 @@ class EncodedEpoch:
         """Begins to decode a batch that has come, if there is something to decode."""
         request = self.asked.pop(number, None)
         # Persistent workers still send what the epoch before had asked for.
-        if request is None or type(batch) is not EncodedBatch:
+        if request is None or type(batch) is not EncodedBatch or batch.holds_none:
             return
         self.seen = True
         try:
@@ -108,10 +110,16 @@ class EncodedEpoch:
         Raises:
             LeftOut: if all samples of the batch were skipped.
         """
-        if self.refused and (type(batch) is not EncodedBatch or not batch.columns):
-            raise ValueError(self.refused)
         if type(batch) is not EncodedBatch:
+            if self.refused:
+                raise ValueError(self.refused)
             return batch
+        if batch.notes is not None:
+            self._count(batch, batch.notes)
+        elif self.refused and not batch.columns:
+            raise ValueError(self.refused)
+        if batch.left_out:
+            raise LeftOut
         if batch.error is not None:
             raise batch.error
         pending: PendingPictures | None = batch.pending
@@ -126,7 +134,8 @@ class EncodedEpoch:
             self._drop(pending)
             raise
         self._drop(pending)
-        self._remember(pending)
+        assert pending.record is not None
+        self._remember(pending.record)
         for position, error in pending.replaced.items():
             tree = self._with_other(tree, batch.samples, pending, position, error)
         if not pending.dropped:
@@ -136,6 +145,20 @@ class EncodedEpoch:
         if not kept:
             raise LeftOut
         return kept_rows(tree, count, kept)
+
+    def _count(self, batch: EncodedBatch, notes: PictureNotes) -> None:
+        """Counts once what was noted where the batch was made."""
+        if notes.counted:
+            return
+        if isinstance(self._dataset, RowPictures):
+            self._dataset.received(notes)
+        else:
+            decoder = self._made_decoder()
+            decoder.add_times(notes.times)
+            for record in batch.records:
+                record.arrived(decoder)
+                self._remember(record)
+        notes.count(self._policy)
 
     def _drop(self, pending: PendingPictures) -> None:
         with contextlib.suppress(ValueError):  # closed meanwhile
@@ -169,9 +192,7 @@ class EncodedEpoch:
             return batch if samples is None else with_row(tree, samples, position, batch)
         raise no_replacement(number) from error
 
-    def _remember(self, pending: PendingPictures) -> None:
-        record = pending.record
-        assert record is not None
+    def _remember(self, record: DrawnBatch) -> None:
         for position, number in enumerate(record.numbers):
             self._last.remember(number, (record, position))
 

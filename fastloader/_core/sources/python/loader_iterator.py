@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import _DatasetKind, dataloader
+from torch.utils.data import _DatasetKind, dataloader, default_collate
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 
 from fastloader._core.machine import devices, extension
@@ -25,16 +25,17 @@ from fastloader._core.observation.statistics import (
 )
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.generators import is_stateful
-from fastloader._core.order.loader import Loader
+from fastloader._core.order.loader import Loader, decode_threads_beside
 from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress
 from fastloader._core.pictures.images import CropSeeds, EpochKeys, WorkerSamples, repeats_below
-from fastloader._core.pictures.in_place import InPlace
+from fastloader._core.pictures.in_place import InPlace, RowPictures
 from fastloader._core.sources.encoded.collation import EncodedCollation, KeyedIndex
 from fastloader._core.sources.encoded.epoch import EncodedPictures, stop
 from fastloader._core.sources.python.arguments import LoaderView
 from fastloader._core.sources.python.stateful import EpochForWorker
 from fastloader.errors import Error
+from fastloader.transforms._job import Decode
 
 _next = dataloader._BaseDataLoaderIter.__next__
 
@@ -67,6 +68,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
     _samples: WorkerSamples | None = None  # of an iterable dataset at workers
     _in_processes = False  # whether worker processes make the samples
     _workers_make = False  # whether they make the pictures, too
+    _keys_go_along = False  # whether what makes the samples gets the keys of their draws
     _notes_arrivals = False  # whether it notes which batch came, if that need not be the next one
 
     def __init__(self, loader: Loader) -> None:
@@ -131,7 +133,18 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
             # Threads of this process would share the GIL with the loop and with each other.
             in_python = not loader.native or extension.load() is None
             self._workers_make = self._in_processes and in_python
-            collate = EncodedCollation(loader.collate_fn, self._workers_make)
+            native = None
+            if not in_python and loader.collate_fn is not default_collate:
+                decode = Decode(loader.decode, loader.truncated)
+                native = decode_threads_beside(loader), decode
+            self._keys_go_along = self._workers_make or native is not None
+            collate = EncodedCollation(
+                loader.collate_fn,
+                self._workers_make,
+                native,
+                loader.on_error,
+                noted=isinstance(loader.dataset, RowPictures),
+            )
         dataset = loader.dataset if making else self._dataset
         self._undelivered = None
         # The epoch must not hold the iterator, which would then live until garbage is collected.
@@ -191,9 +204,10 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
             encoded.position += len(index) if self._auto_collation else 1
         except TypeError:  # the user's own index of a batch
             encoded.position += 1
-        if self._workers_make:
+        if self._keys_go_along and self._seeds is None:
             count = encoded.position - position
-            return KeyedIndex(index, encoded.keys(), position, count, encoded.wanted)
+            keyed = KeyedIndex(index, encoded.keys(), position, count, encoded.wanted)
+            return keyed if self._num_workers else keyed.arrived(self._dataset)
         return index
 
     def _note_arrival(self, number: Any, data: Any) -> None:

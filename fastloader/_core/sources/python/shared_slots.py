@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._utils import ExceptionWrapper
 from torch.multiprocessing.reductions import reduce_storage, reduce_tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
@@ -273,6 +274,27 @@ class Sender:
         self._collating += time.perf_counter() - begun
         return stacked
 
+    def stack(self, tensors: Any, dim: Any = 0, *, out: Any = None) -> torch.Tensor | None:
+        """Stacks plain tensors of one kind in the slot; None if these are others, or do not go there."""
+        if out is not None or dim != 0 or type(tensors) not in (list, tuple) or not tensors:
+            return None
+        first = tensors[0]
+        for each in tensors:
+            if (
+                type(each) is not torch.Tensor
+                or each.dtype is not first.dtype
+                or each.shape != first.shape
+                or each.requires_grad
+            ):
+                return None
+        room = self._room(tensors)
+        if room is None:
+            return None
+        begun = time.perf_counter()
+        torch.stack(tensors, out=room)
+        self._collating += time.perf_counter() - begun
+        return room
+
     def _room(self, batch: Any) -> torch.Tensor | None:
         """Returns the place in the slot where the tensors are stacked; None if they do not go there."""
         first = batch[0]
@@ -371,6 +393,26 @@ def _install(sender: Sender) -> None:
     _sender = sender
     if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
         default_collate_fn_map[torch.Tensor] = _collate_tensors
+
+
+class StackedInSlot(TorchFunctionMode):
+    """Lets the user's collate_fn stack plain tensors straight into the slot of its batch, in a worker
+    process. What it gets is a tensor of its own, as from any `torch.stack`, and costs no second copy on
+    its way to the loop. In any other process it changes nothing."""
+
+    def __enter__(self) -> Any:
+        return self if _sender is None else super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        if _sender is not None:
+            super().__exit__(*raised)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.stack and _sender is not None:
+            stacked = _sender.stack(*args, **(kwargs or {}))
+            if stacked is not None:
+                return stacked
+        return func(*args, **(kwargs or {}))
 
 
 def _collate_tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:

@@ -222,6 +222,8 @@ class PythonPlan:
         workers, count = "", self._loader.num_workers
         if count:
             workers = f", {counted(count, self._worker)}"
+        if self._in_place is not None and self._in_place.native:
+            return f"{self._reason}{workers}"
         return f"Python path: {self._reason}{workers}{self._source.encoded.plan_words(count)}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:

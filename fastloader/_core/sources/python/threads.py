@@ -20,6 +20,7 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning import LowPriorityWorker
 from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.sources import worker_info
+from fastloader._core.sources.encoded.collation import KeyedIndex
 from fastloader._core.sources.encoded.epoch import EncodedPictures
 from fastloader._core.sources.python.arguments import LoaderView, named_arguments
 from fastloader._core.sources.python.iterators import WorkerIterator
@@ -83,7 +84,7 @@ def work(
             data = failed
         else:
             try:
-                data = fetcher.fetch(index)
+                data = fetcher.fetch(index.arrived() if isinstance(index, KeyedIndex) else index)
             except BaseException as error:  # SystemExit too, which would end the thread unseen
                 if isinstance(error, StopIteration) and dataset_kind == _DatasetKind.Iterable:
                     data = worker._IterableDatasetStopIteration(worker_id)
