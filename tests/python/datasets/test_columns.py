@@ -107,6 +107,28 @@ def selections(dataset):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("as_dict", [False, True])
+def as_they_are(samples):
+    return samples
+
+
+BESIDE = {
+    "loop": {},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_backend": "thread"},
+}
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("beside", BESIDE)
+def test_a_function_gets_the_datasets_samples(tmp_path, rows, make, as_dict, beside):
+    made = make(tmp_path, rows, transform=DRAWS_NOTHING, as_dict=as_dict)
+    for dataset in selections(made):
+        loader = FastLoader(dataset, batch_size=4, collate_fn=as_they_are, **BESIDE[beside])
+        assert loader.plan().startswith("native images"), loader.plan()
+        same(list(loader), list(DataLoader(dataset, batch_size=4, collate_fn=as_they_are)))
+
+
 @pytest.mark.parametrize("make", MAKERS)
 def test_batches_are_those_of_default_collate(tmp_path, rows, make, as_dict, way):
     made = make(tmp_path, rows, transform=DRAWS_NOTHING, as_dict=as_dict)
@@ -237,6 +259,26 @@ def with_bad_columns(folder, rows, bad, no_picture=()):
 GOOD_DRAWS = 1
 
 BAD = (2, 8, 9, 10, 11, 22)  # among them a batch of nothing else
+
+
+def test_a_function_sees_no_column_that_cannot_be_read(tmp_path, rows):
+    dataset = with_bad_columns(tmp_path, rows, BAD)
+    numbers = {row[4]: at for at, row in enumerate(rows)}
+    for on_error in ("skip", "replace"):
+        options = {"on_error": on_error, "collate_fn": as_they_are, "num_workers": 2}
+        loaders = []
+        for given in ({"collate_fn": None}, {}):
+            generator = torch.Generator().manual_seed(GOOD_DRAWS)
+            loaders.append(FastLoader(dataset, 4, generator=generator, **{**options, **given}))
+        default, loader = loaders
+        found = [sample for batch in loader for sample in batch]
+        assert [each for batch in default for each in batch[3]["number"].tolist()] == [
+            sample[3]["number"] for sample in found
+        ]
+        same(found, [dataset[numbers[sample[3]["number"]]] for sample in found])
+        assert loader.stats()["images"]["bad"] == len(BAD)
+    with pytest.raises(Exception, match="Expecting property name"):
+        list(FastLoader(dataset, 4, collate_fn=as_they_are, num_workers=2))
 
 
 @pytest.mark.parametrize("no_picture", [(), (1, 9, 13)])

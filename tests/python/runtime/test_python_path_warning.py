@@ -80,13 +80,8 @@ def test_it_names_the_step_and_the_table_once_and_blames_the_line(root, workers,
         (lambda root: Subset(stopped(root), [0, 2]), {}, "Invert()"),
         (lambda root: ConcatDataset([stopped(root), stopped(root)]), {}, "Invert()"),
         (lambda root: Shifted(root, T.Compose(KNOWN)), {}, "Shifted"),
-        (
-            lambda root: ImageFolder(root, T.Compose(KNOWN)),
-            {"collate_fn": len},
-            "collate_fn is len",
-        ),
     ],
-    ids=["subset", "concatenated", "subclass", "collate_fn"],
+    ids=["subset", "concatenated", "subclass"],
 )
 def test_what_could_be_native_is_told(root, make, options, reason):
     (one,) = told(FastLoader(make(root), 2, **options))

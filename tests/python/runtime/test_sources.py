@@ -108,6 +108,7 @@ class Tens(ThreadToys):
     """Stands in the place of `ThreadToys`."""
 
     collate = None
+    native = False
 
     def __getitem__(self, index):
         return self.pictures[index], 10 * index

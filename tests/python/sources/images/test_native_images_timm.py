@@ -251,7 +251,6 @@ STOPPED = {
     "load_bytes": (changed(load_bytes=True), "load_bytes=True"),
     "grey images": (changed(input_img_mode="L"), "input_img_mode='L'"),
     "images as they are": (changed(input_img_mode=""), "input_img_mode=''"),
-    "target_transform": (changed(target_transform=float), "target_transform"),
     "features": (changed(additional_features=["size"]), "additional_features="),
     "no transform": (changed(transform=None), "Pillow images"),
     "another timm": (changed(_max_retries=None), "version of timm"),

@@ -240,8 +240,23 @@ def test_pictures(cluster, folder, enter_way, chain, name):
         same(two_epochs(loader), right)
 
 
+def by_hand(samples):
+    return [torch.stack([each[0] for each in samples]), torch.tensor([each[1] for each in samples])]
+
+
+def test_pictures_for_a_function(cluster, folder):
+    dataset = ImageFolder(folder, T.Compose(CHAINS["erased"][0]))
+    options = {"shuffle": True, "collate_fn": by_hand}
+    right = two_epochs(FastLoader(dataset, 4, num_workers=2, **options))
+    with on_ray(dataset, 4, **options) as loader:
+        if native is not None:
+            assert "2 Ray actors" in loader.plan() and "1 decode thread in each" in loader.plan()
+        same(two_epochs(loader), right)
+
+
+@pytest.mark.parametrize("collate_fn", [None, by_hand], ids=["default", "by hand"])
 @pytest.mark.parametrize("on_error", ["skip", "replace", "raise"])
-def test_bad_pictures(cluster, tmp_path, on_error):
+def test_bad_pictures(cluster, tmp_path, on_error, collate_fn):
     if native is None:
         pytest.skip("the native module is not in use")
     random_folder(tmp_path, 3, each=1)
@@ -249,11 +264,12 @@ def test_bad_pictures(cluster, tmp_path, on_error):
     for number in (2, 3, 5):
         with open(dataset.path(number), "wb") as file:
             file.write(b"no picture")
-    options = {"on_error": on_error}
+    options = {"on_error": on_error, "collate_fn": collate_fn}
     right = outcome(FastLoader(dataset, 2, num_workers=2, **options))
     with on_ray(dataset, 2, **options) as loader:
         same(outcome(loader), right)
-    assert right["bad"] == 3
+    # The function's errors are the dataset's own, which counts none.
+    assert right["bad"] == (0 if collate_fn and on_error == "raise" else 3)
 
 
 def outcome(loader):

@@ -1,0 +1,250 @@
+"""What a collate_fn of the user's gets in the place of `EncodedImage`s: what they decode to, made
+together where their samples are made."""
+
+import dataclasses
+import typing
+
+import pytest
+import torch
+from pictures import plain_folder
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from fastloader import EncodedImage, FastLoader
+from fastloader import transforms as T
+from support import same
+
+COUNT = 14
+LARGE = T.Compose(
+    [T.Resize(40), T.CenterCrop(32), T.ToTensor(), T.Normalize((0.5,) * 3, (0.25,) * 3)]
+)
+SMALL = T.Compose([T.Resize((12, 10)), T.PILToTensor()])
+CROPS = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor()])
+WAYS = {
+    "loop": {},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_backend": "thread"},
+    "pure": {"native": False, "num_workers": 2},
+}
+
+
+class Pair(typing.NamedTuple):
+    low: typing.Any
+    high: typing.Any
+
+
+@dataclasses.dataclass
+class Held:
+    picture: typing.Any
+    number: int
+
+
+SAMPLES = {
+    "a tuple": lambda path, i: (EncodedImage(path, LARGE), i),
+    "a dict": lambda path, i: {
+        "a": EncodedImage(path, LARGE),
+        "b": [EncodedImage(path, SMALL)],
+        "i": i,
+    },
+    "a namedtuple": lambda path, i: Pair(EncodedImage(path, SMALL), EncodedImage(path, LARGE)),
+    "a dataclass": lambda path, i: Held(EncodedImage(path, LARGE), i),
+    "as many as it likes": lambda path, i: ([EncodedImage(path, SMALL) for _ in range(i % 3)], i),
+    "several sizes": lambda path, i: (EncodedImage(path, LARGE if i % 2 else SMALL), i),
+    "of any size": lambda path, i: (EncodedImage(path, T.PILToTensor()), EncodedImage(path, SMALL)),
+    "without a transform": lambda path, i: (EncodedImage(path), i),
+    "a step of the user's": lambda path, i: EncodedImage(path, T.Compose([*LARGE.transforms, abs])),
+    "a step of the user's, numbered": lambda path, i: (
+        EncodedImage(path, T.Compose([*LARGE.transforms, abs])),
+        i,
+    ),
+    "a Pillow picture": lambda path, i: EncodedImage(path, lambda picture: picture.resize((9, 8))),
+    "bytes": lambda path, i: EncodedImage(path.read_bytes(), SMALL),
+}
+
+
+class Samples(Dataset):
+    def __init__(self, paths, make):
+        self.paths, self.make = paths, make
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return self.make(self.paths[index], index)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    return sorted(plain_folder(tmp_path_factory.mktemp("own"), COUNT).glob("*/*.jpg"))
+
+
+def as_they_are(samples):
+    return samples
+
+
+def decoded(value):
+    if type(value) is EncodedImage:
+        return decoded(value.decode())
+    if isinstance(value, dict):
+        return {key: decoded(each) for key, each in value.items()}
+    if isinstance(value, Pair):
+        return Pair(*map(decoded, value))
+    if dataclasses.is_dataclass(value):
+        return Held(decoded(value.picture), value.number)
+    if isinstance(value, list | tuple):
+        return type(value)(map(decoded, value))
+    return value
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_the_function_gets(paths, way, name):
+    dataset = Samples(paths, SAMPLES[name])
+    loader = FastLoader(dataset, 4, collate_fn=as_they_are, **WAYS[way])
+    wanted = decoded([dataset[index] for index in range(COUNT)])
+    got = [sample for batch in loader for sample in batch]
+    assert list(map(type, got)) == list(map(type, wanted))
+    same(shown(got), shown(wanted))
+
+
+def shown(value):
+    """Pillow pictures and dataclasses as what `same` compares."""
+    if dataclasses.is_dataclass(value):
+        return {"picture": value.picture, "number": value.number}
+    if isinstance(value, list):
+        return [shown(each) for each in value]
+    return value.tobytes() if hasattr(value, "tobytes") else value
+
+
+def views(path, i):
+    return [EncodedImage(path, CROPS) for _ in range(4)], EncodedImage(path, CROPS, True)
+
+
+@pytest.mark.parametrize("sampler", [None, [3, 3, 5, 1, 3]])
+def test_draws(paths, sampler):
+    """They depend on the seed, the sample and which of its pictures it is: not on who makes them, nor on
+    the collate_fn."""
+    epochs = []
+    for way, options in WAYS.items():
+        if way != "pure":
+            torch.manual_seed(3)
+            loader = FastLoader(
+                Samples(paths, views), 3, sampler=sampler, collate_fn=as_they_are, **options
+            )
+            epochs.append([sample for batch in loader for sample in batch])
+    torch.manual_seed(3)
+    columns = list(FastLoader(Samples(paths, views), 3, sampler=sampler))
+    for epoch in epochs:
+        for place in range(4):
+            pictures = torch.cat([batch[0][place] for batch in columns])
+            same(torch.stack([sample[0][place] for sample in epoch]), pictures)
+        boxes = torch.cat([batch[1][1]["box"] for batch in columns])
+        same(torch.stack([sample[1][1]["box"] for sample in epoch]), boxes)
+        assert not torch.equal(epoch[0][0][0], epoch[0][0][1])
+
+
+class Stream(IterableDataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __iter__(self):
+        info = get_worker_info()
+        part = self.paths if info is None else self.paths[info.id :: info.num_workers]
+        for path in part:
+            yield EncodedImage(path, CROPS), path.name
+
+
+@pytest.mark.parametrize("way", ["loop", "processes", "threads"])
+def test_iterable_datasets(paths, way):
+    found = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        loader = FastLoader(Stream(paths), 3, collate_fn=as_they_are, **WAYS[way])
+        found.append([sample for batch in loader for sample in batch])
+    same(*found)
+    assert sorted(name for _, name in found[0]) == sorted(path.name for path in paths)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_bad_picture(paths, tmp_path, way):
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"no picture")
+    dataset = Samples([*paths[:4], bad], SAMPLES["a dict"])
+    batches = iter(FastLoader(dataset, 4, collate_fn=as_they_are, **WAYS[way]))
+    next(batches)
+    with pytest.raises(OSError, match=r"bad\.jpg"):
+        next(batches)
+
+
+def numbers(samples):
+    return [sample[1] for sample in samples]
+
+
+@pytest.mark.parametrize(
+    "name", ["a tuple", "as many as it likes", "a step of the user's, numbered"]
+)
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("way", WAYS)
+def test_bad_samples(paths, tmp_path, way, on_error, name):
+    """Left out or replaced before the function is called: the same samples as with the default
+    collate."""
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"no picture")
+    its = [*paths]
+    its[1] = its[4] = its[5] = its[6] = its[7] = bad
+    dataset = Samples(its, SAMPLES[name])
+    found = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        loader = FastLoader(
+            dataset, 4, collate_fn=numbers, on_error=on_error, max_errors=5, **WAYS[way]
+        )
+        found.append(list(loader))
+    assert found[0] == found[1]
+    gone = {1, 4, 5, 6, 7} - ({6} if name == "as many as it likes" else set())  # it has none
+    pictures = loader.stats()["pictures"]
+    assert pictures["bad"] == len(gone) and pictures["seen"] == COUNT
+    assert all("bad.jpg" in each for each in pictures["last_bad"])
+    if on_error == "skip":
+        kept = [number for number in range(COUNT) if number not in gone]
+        assert [number for batch in found[0] for number in batch] == kept
+    else:
+        assert [len(batch) for batch in found[0]] == [4, 4, 4, 2]
+        for position, number in enumerate(number for batch in found[0] for number in batch):
+            assert (number == position) == (position not in gone) and number not in gone
+        if name == "a tuple":
+            torch.manual_seed(5)
+            default = list(FastLoader(dataset, 4, on_error=on_error, **WAYS[way]))
+            assert [batch[1].tolist() for batch in default] == found[0]
+
+
+@pytest.mark.parametrize("way", ["loop", "processes", "threads"])
+def test_replay(paths, way):
+    """As with the default collate."""
+    drawn = []
+    for collate_fn in (as_they_are, None):
+        torch.manual_seed(3)
+        loader = FastLoader(
+            Samples(paths, views), 4, shuffle=True, collate_fn=collate_fn, **WAYS[way]
+        )
+        list(loader)
+        drawn.append([loader.replay(index) for index in range(COUNT)])
+        pictures = loader.stats()["pictures"]
+        assert sum(pictures["jpegs"][each] for each in ("own", "libjpeg")) >= COUNT
+    assert drawn[0] == drawn[1]
+
+
+def test_who_makes_them_is_said(paths):
+    for name, said in (
+        ("a tuple", "natively, on 1 decode thread each"),
+        ("a step of the user's", "<built-in function abs> comes after the conversion"),
+    ):
+        loader = FastLoader(Samples(paths, SAMPLES[name]), 4, collate_fn=as_they_are, num_workers=2)
+        list(loader)
+        assert f", 2 worker processes, which make the encoded pictures ({said}" in loader.plan()
+
+
+def test_not_batched(paths):
+    got = list(
+        FastLoader(Samples(paths, SAMPLES["a tuple"]), None, collate_fn=lambda sample: sample)
+    )
+    same(got, [(EncodedImage(path, LARGE).decode(), number) for number, path in enumerate(paths)])
