@@ -1,0 +1,432 @@
+"""Samples and batches of any shape: a collate_fn of the user's own, which gets natively made pictures.
+
+    python -m benchmarks.samples [--data DIR] [--rounds 5] [--seconds 6] [--only NAME] [--workers 2]
+
+Each recipe is DataLoader beside FastLoader: the same dataset, transform and function, so that only the
+import differs, unless its name says EncodedImage. Two worker processes each, one thread for torch's
+operators; DIR holds class folders of JPEGs, else photographs of 500 x 375 are made up. Rounds are
+interleaved. An epoch is timed from its third batch on, by the clock and by the processor time of the
+process and its workers, for each sample.
+
+Predicted, of processor time: a dict within 1.25 of the default collate; ten views with masks 4;
+512 x 512 4.5; I-JEPA's masks 2.3; tokens 4; tuple(zip(*batch)) 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from benchmarks.measure import make_photographs, spread, write
+from benchmarks.peers.scenarios.recipes import import_torchvision
+from fastloader import EncodedImage, FastLoader
+
+import_torchvision()
+from torchvision import transforms as T  # noqa: E402
+from torchvision.datasets import ImageFolder  # noqa: E402
+from torchvision.transforms import v2  # noqa: E402
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+BICUBIC = T.InterpolationMode.BICUBIC
+NORMALIZED = [T.ToTensor(), T.Normalize(MEAN, STD)]
+CROPS = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), *NORMALIZED])
+
+
+# ---- The functions.
+
+
+def to_dict(samples: list[Any]) -> dict[str, Any]:
+    return {
+        "pixel_values": torch.stack([picture for picture, _ in samples]),
+        "labels": torch.tensor([label for _, label in samples]),
+    }
+
+
+def zipped(samples: list[Any]) -> tuple[Any, ...]:
+    return tuple(zip(*samples, strict=True))
+
+
+class KeepsSamples:
+    """Has a state: it keeps the last picture of each batch."""
+
+    def __init__(self) -> None:
+        self.kept: list[torch.Tensor] = []
+
+    def __call__(self, samples: list[Any]) -> Any:
+        self.kept = [*self.kept[-15:], samples[-1][0]]
+        return to_dict(samples), len(self.kept)
+
+
+def closure(scale: float) -> Callable[[list[Any]], Any]:
+    """Returns a function that knows what is around it."""
+
+    def collate(samples: list[Any]) -> Any:
+        return to_dict(samples)["pixel_values"], [label * scale for _, label in samples]
+
+    return collate
+
+
+def mixed(classes: int) -> Callable[[list[Any]], Any]:
+    """Returns the collate_fn of torchvision's references for classification."""
+    choice = v2.RandomChoice([v2.MixUp(num_classes=classes), v2.CutMix(num_classes=classes)])
+
+    def collate(samples: list[Any]) -> Any:
+        return choice(*default_collate(samples))
+
+    return collate
+
+
+class Tokens:
+    """Makes numbers of words, in Python, as a tokenizer does that has no other language."""
+
+    def __init__(self, length: int = 77) -> None:
+        self.length = length
+
+    def __call__(self, samples: list[Any]) -> Any:
+        pictures, texts = zip(*samples, strict=True)
+        rows = []
+        for text in texts:
+            numbers = [49406]
+            for word in text.lower().split():
+                number = 0
+                for character in word:
+                    number = (number * 31 + ord(character)) % 49000
+                numbers.append(number)
+            rows.append((numbers + [49407] * self.length)[: self.length])
+        return torch.stack(pictures), torch.tensor(rows)
+
+
+class BlockMasks:
+    """DINOv2's masks for iBOT, in our words: blocks of patches for half of the pictures."""
+
+    def __init__(self, side: int = 16) -> None:
+        self.side = side
+
+    def one(self, count: int) -> np.ndarray:
+        mask, done = np.zeros((self.side, self.side), bool), 0
+        for _ in range(40):
+            if done >= count:
+                break
+            area = random.uniform(4, max(4.1, count - done))
+            aspect = math.exp(random.uniform(math.log(0.3), math.log(1 / 0.3)))
+            height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if height < self.side and width < self.side:
+                top = random.randint(0, self.side - height)
+                left = random.randint(0, self.side - width)
+                block = mask[top : top + height, left : left + width]
+                fresh = height * width - int(block.sum())
+                if 0 < fresh <= count - done:
+                    block[:] = True
+                    done += fresh
+        return mask
+
+    def __call__(self, samples: list[Any]) -> dict[str, Any]:
+        large = torch.stack([each[0]["global"][view] for view in range(2) for each in samples])
+        small = torch.stack([each[0]["local"][view] for view in range(8) for each in samples])
+        masks = []
+        for number in range(len(large)):
+            share = random.uniform(0.1, 0.5) if number % 2 else 0.0
+            masks.append(torch.from_numpy(self.one(int(self.side**2 * share))))
+        return {
+            "global": large.half(),
+            "local": small.half(),
+            "masks": torch.stack(masks).flatten(1),
+        }
+
+
+class ContextMasks:
+    """I-JEPA's masks, in our words: four targets and a context without them for each picture."""
+
+    def __init__(self, side: int = 14) -> None:
+        self.side = side
+
+    def block(self, low: float, high: float) -> tuple[int, int]:
+        patches = int(self.side**2 * random.uniform(low, high))
+        aspect = random.uniform(0.75, 1.5)
+        size = math.sqrt(patches * aspect), math.sqrt(patches / aspect)
+        return min(self.side - 1, round(size[0])), min(self.side - 1, round(size[1]))
+
+    def draw(self, size: tuple[int, int], allowed: torch.Tensor | None = None) -> torch.Tensor:
+        mask = torch.zeros((self.side, self.side), dtype=torch.int32)
+        top = int(torch.randint(0, self.side - size[0], (1,)))
+        left = int(torch.randint(0, self.side - size[1], (1,)))
+        mask[top : top + size[0], left : left + size[1]] = 1
+        return mask if allowed is None else mask * allowed
+
+    def __call__(self, samples: list[Any]) -> Any:
+        batch = default_collate(samples)
+        target, context = self.block(0.15, 0.2), self.block(0.85, 1.0)
+        targets, contexts = [], []
+        for _ in samples:
+            own = [self.draw(target) for _ in range(4)]
+            left = 1 - torch.stack(own).amax(0)
+            targets.append([torch.nonzero(each.flatten()).squeeze(1) for each in own])
+            contexts.append(torch.nonzero(self.draw(context, left).flatten()).squeeze(1))
+        shortest = min(len(each) for each in contexts)
+        return (
+            batch,
+            default_collate([each[:shortest] for each in contexts]),
+            default_collate(targets),
+        )
+
+
+# ---- The datasets.
+
+
+class Captioned(Dataset[Any]):
+    """Rows of a CSV: a file and a caption."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.rows = [
+            (path, f"a photo, number {number} of many, taken outside on a sunny day")
+            for number, path in enumerate(paths)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        path, caption = self.rows[index]
+        return EncodedImage(path, CROPS), caption
+
+
+class Decoded(Captioned):
+    """The same, as it is written for DataLoader."""
+
+    def __getitem__(self, index: int) -> Any:
+        path, caption = self.rows[index]
+        with open_rgb(path) as opened:
+            return CROPS(opened.convert("RGB")), caption
+
+
+def open_rgb(path: str) -> Any:
+    from PIL import Image
+
+    return Image.open(path)
+
+
+class TenViews(Dataset[Any]):
+    """DINOv2's two large and eight small views. ``encoded``: left to the loader."""
+
+    def __init__(self, paths: list[str], encoded: bool) -> None:
+        self.paths, self.encoded = paths, encoded
+        jitter = [T.RandomApply([T.ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8), T.RandomGrayscale(0.2)]
+
+        def chain(size: int, scale: tuple[float, float], blur: float, *more: Any) -> Any:
+            crop = T.RandomResizedCrop(size, scale=scale, interpolation=BICUBIC)
+            blurred = T.RandomApply([T.GaussianBlur(9, (0.1, 2.0))], blur)
+            steps = [crop, T.RandomHorizontalFlip(), *jitter, blurred, *more, *NORMALIZED]
+            return T.Compose(steps)
+
+        self.first = chain(224, (0.32, 1.0), 1.0)
+        self.second = chain(224, (0.32, 1.0), 0.1, T.RandomSolarize(128, 0.2))
+        self.small = chain(96, (0.05, 0.32), 0.5)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        path = self.paths[index]
+        if self.encoded:
+            make: Callable[[Any], Any] = lambda chain: EncodedImage(path, chain)  # noqa: E731
+        else:
+            with open_rgb(path) as opened:
+                picture = opened.convert("RGB")
+            make = lambda chain: chain(picture)  # noqa: E731
+        large = [make(self.first), make(self.second)]
+        return {"global": large, "local": [make(self.small) for _ in range(8)]}, ()
+
+
+def targeted(label: int) -> dict[str, Any]:
+    return {"label": label, "boxes": [[0, 0, 9, 9]]}
+
+
+# ---- The recipes.
+
+
+Made = dict[str, tuple[Callable[[], Dataset[Any]], Any]]
+
+
+def recipes(root: str) -> dict[str, Made]:
+    """By name: what each contender's dataset and collate_fn are. The first is DataLoader's."""
+    paths = sorted(str(path) for path in Path(root).glob("*/*") if path.is_file())
+    classes = len(list(Path(root).iterdir()))
+
+    def folder(chain: Any = CROPS, **more: Any) -> Callable[[], Dataset[Any]]:
+        return lambda: ImageFolder(root, chain, **more)
+
+    def both(dataset: Callable[[], Dataset[Any]], collate_fn: Any) -> Made:
+        return {"DataLoader": (dataset, collate_fn), "FastLoader": (dataset, collate_fn)}
+
+    square = [T.Resize(512), T.CenterCrop(512), T.RandomHorizontalFlip()]
+    large = T.Compose([*square, T.ToTensor(), T.Normalize([0.5], [0.5])])
+    context = T.Compose([T.RandomResizedCrop(224, scale=(0.3, 1.0)), *NORMALIZED])
+    return {
+        "default collate": both(folder(), None),
+        "into a dict": both(folder(), to_dict),
+        "a function with a state": both(folder(), KeepsSamples()),
+        "a closure": both(folder(), closure(0.5)),
+        "mixup(*default_collate(batch))": both(folder(), mixed(classes)),
+        "tuple(zip(*batch)) with a target dict": both(folder(target_transform=targeted), zipped),
+        "512 x 512 into a dict": both(folder(large), to_dict),
+        "I-JEPA's masks": both(folder(context), ContextMasks()),
+        "tokens, EncodedImage": {
+            "DataLoader": (lambda: Decoded(paths), Tokens()),
+            "FastLoader": (lambda: Captioned(paths), Tokens()),
+        },
+        "ten views with masks, EncodedImage": {
+            "DataLoader": (lambda: TenViews(paths, encoded=False), BlockMasks()),
+            "FastLoader": (lambda: TenViews(paths, encoded=True), BlockMasks()),
+        },
+    }
+
+
+# ---- The measurement.
+
+
+def processes() -> Iterator[int]:
+    """Gives this process and its children."""
+    yield os.getpid()
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield int(child)
+
+
+def processor_seconds() -> float:
+    total = 0
+    for process in processes():
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rsplit(") ", 1)[1].split()
+        except OSError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def peak_bytes() -> int:
+    """The largest peak of memory of a worker."""
+    peaks = [0]
+    for process in processes():
+        try:
+            status = Path(f"/proc/{process}/status").read_text()
+        except OSError:
+            continue
+        if process != os.getpid():
+            peaks.append(int(status.partition("VmHWM:")[2].split()[0]) << 10)
+    return max(peaks)
+
+
+FEWEST = 12  # batches that are timed, so that those that were begun before count for little
+
+
+def epoch(loader: Any, batch: int, seconds: float) -> tuple[float, float, int]:
+    """Returns (samples a second, processor milliseconds a sample, peak bytes of a worker), from the
+    third batch on: when both workers are under way."""
+    gc.collect()
+    batches, peak = -3, 0
+    for _ in loader:
+        now = time.perf_counter()
+        batches += 1
+        if batches == 0:
+            begun, before = now, processor_seconds()
+        if batches > 0:
+            last, used = now, processor_seconds() - before
+            peak = max(peak, peak_bytes())
+        if batches >= FEWEST and now > begun + seconds:
+            break
+    if batches < FEWEST:
+        raise SystemExit(f"{batches} batches were timed, of {FEWEST}: more pictures are needed")
+    return batches * batch / (last - begun), used / (batches * batch) * 1e3, peak
+
+
+def measure(made: Made, arguments: argparse.Namespace) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "batch_size": arguments.batch,
+        "shuffle": True,
+        "drop_last": True,
+        "num_workers": arguments.workers,
+    }
+    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in made}
+    plan = ""
+    for number in range(arguments.rounds):
+        for name in list(made)[:: -1 if number % 2 else 1]:
+            dataset, collate_fn = made[name]
+            kind: Any = DataLoader if name == "DataLoader" else FastLoader
+            loader = kind(dataset(), collate_fn=collate_fn, **options)
+            found[name].append(epoch(loader, arguments.batch, arguments.seconds))
+            if kind is FastLoader:
+                plan = loader.plan()
+    theirs, ours = found.values()
+    return {
+        "samples_per_s": {name: spread([each[0] for each in done]) for name, done in found.items()},
+        "cpu_ms": {name: spread([each[1] for each in done]) for name, done in found.items()},
+        "worker_peak_mib": {
+            name: max(each[2] for each in done) >> 20 for name, done in found.items()
+        },
+        "cpu_ratio": spread([a[1] / b[1] for a, b in zip(theirs, ours, strict=True)]),
+        "rate_ratio": spread([b[0] / a[0] for a, b in zip(theirs, ours, strict=True)]),
+        "plan": plan,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        root = arguments.data
+        if root is None:
+            root = os.path.join(scratch, "photographs")
+            for label in range(4):
+                make_photographs(
+                    Path(root) / str(label), 256, 375, 500, np.random.default_rng(label)
+                )
+        results: dict[str, Any] = {}
+        for name, made in recipes(root).items():
+            if arguments.only not in name:
+                continue
+            got = results[name] = measure(made, arguments)
+            cpu, rate = got["cpu_ratio"], got["rate_ratio"]
+            times = ", ".join(
+                f"{who} {each['median']:.2f} ms" for who, each in got["cpu_ms"].items()
+            )
+            print(
+                f"{cpu['median']:5.2f} x CPU ({cpu['min']:.2f} to {cpu['max']:.2f}), "
+                f"{rate['median']:5.2f} x rate  {name}: {times}"
+            )
+            print(f"      {got['plan']}")
+        if not arguments.only:
+            default = results["default collate"]["cpu_ms"]["FastLoader"]["median"]
+            of_dict = results["into a dict"]["cpu_ms"]["FastLoader"]["median"]
+            print(
+                f"into a dict: {of_dict / default:.2f} times the default collate's processor time"
+            )
+            medians = statistics.median(each["cpu_ratio"]["median"] for each in results.values())
+            print(f"median of the ratios: {medians:.2f}")
+            print("written:", write("samples", {"options": vars(arguments), "recipes": results}))
+        else:
+            print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()
