@@ -339,11 +339,12 @@ class DecodeBatch:
     def __init__(
         self,
         *,
-        views: list[tuple[ImageJob, int]],
+        views: list[tuple[list[ImageJob], int]],
         quota: DecodeQuota,
         indices: list[int],
         samples: list[int],
         seeds: list[int],
+        kinds: list[int],
         memory: BufferPool | PinnedPool | Reservation,
     ) -> None: ...
     def wait(self) -> bool: ...
@@ -360,8 +361,9 @@ class DecodeBatch:
         height: int,
         width: int,
         index: int | None = None,
+        kind: int | None = None,
     ) -> None: ...
-    def decode_other(self, position: int, *, index: int, seed: int) -> None: ...
+    def decode_other(self, position: int, *, index: int, seed: int, kind: int) -> None: ...
 
 class SlotLease:
     def tensor(self, offset: int, size: int) -> object: ...

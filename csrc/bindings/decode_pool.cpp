@@ -68,20 +68,23 @@ std::shared_ptr<std::byte> memory_in(const Destination& destination, size_t byte
   return {slot, slot->data()};
 }
 
-BatchPtr submit(const std::vector<std::pair<Job, uint32_t>>& views,
+BatchPtr submit(const std::vector<std::pair<std::vector<Job>, uint32_t>>& views,
                 const std::shared_ptr<DecodeQuota>& quota, std::vector<uint64_t> indices,
                 std::vector<uint64_t> samples, std::vector<uint64_t> seeds,
-                const Destination& memory) {
+                std::vector<uint32_t> kinds, const Destination& memory) {
   if (quota == nullptr || std::visit([](const auto& held) { return held == nullptr; }, memory)) {
     throw InvalidArgument("a batch needs a job, a quota and memory");
   }
   std::vector<DecodeBatch::View> wanted;
-  for (const auto& [job, number] : views) {
-    if (job == nullptr) throw InvalidArgument("a batch needs a job, a quota and memory");
-    if (job->output == ImageJob::Output::kAnySize) {
-      throw InvalidArgument("pictures of any size are not made in batches");
+  for (const auto& [jobs, number] : views) {
+    if (jobs.empty()) throw InvalidArgument("a batch needs a job, a quota and memory");
+    for (const Job& job : jobs) {
+      if (job == nullptr) throw InvalidArgument("a batch needs a job, a quota and memory");
+      if (job->output == ImageJob::Output::kAnySize) {
+        throw InvalidArgument("pictures of any size are not made in batches");
+      }
     }
-    wanted.push_back({job, number, nullptr});
+    wanted.push_back({{jobs.begin(), jobs.end()}, number, nullptr});
   }
   if (wanted.size() > 1 && std::holds_alternative<std::shared_ptr<Reservation>>(memory)) {
     throw InvalidArgument("a slot holds one view");
@@ -92,7 +95,7 @@ BatchPtr submit(const std::vector<std::pair<Job, uint32_t>>& views,
   batch->taken.resize(wanted.size());
   batch->decode = std::make_shared<DecodeBatch>(
       std::move(wanted), quota, std::move(indices),
-      DecodeBatch::Keys{std::move(samples), std::move(seeds)},
+      DecodeBatch::Keys{std::move(samples), std::move(seeds), std::move(kinds)},
       [&](size_t bytes) { return memory_in(memory, bytes, unlocked); });
   DecodePool& pool = DecodePool::shared();
   pool.grow(pool.threads(*quota));
@@ -175,25 +178,25 @@ std::vector<std::pair<size_t, size_t>> sizes(const Batch& batch) {
 }
 
 void transform_pixels(Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width,
-                      const std::optional<uint64_t>& index) {
+                      const std::optional<uint64_t>& index, std::optional<uint32_t> kind) {
   DecodeBatch& decode = finished(batch, position);
   const WithoutGil unlocked;
   SampleKey key = decode.key(position);
   key.sample = index.value_or(key.sample);
   const ImageSize size{height, width};
   std::vector<PictureView> views;
-  decode.views_of(position, views);
+  decode.views_of(position, views, kind);
   for (const PictureView& view : views) {
     own_decoder().transform(key, view, reinterpret_cast<const uint8_t*>(pixels), size);
   }
   decode.set_size(position, size);
 }
 
-void decode_other(Batch& batch, size_t position, uint64_t index, uint64_t seed) {
+void decode_other(Batch& batch, size_t position, uint64_t index, uint64_t seed, uint32_t kind) {
   DecodeBatch& decode = finished(batch, position);
   const WithoutGil unlocked;
   std::vector<PictureView> views;
-  decode.views_of(position, views);
+  decode.views_of(position, views, kind);
   own_decoder().decode(index, SampleKey{index, seed}, views, &decode.stopped());
   decode.set_size(position, own_decoder().size());
 }
@@ -269,9 +272,12 @@ void register_decode_pool(py::module_& module) {
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",
                               "A batch in the pool; dropping it cancels what was not begun.")
       .def(py::init(&submit), py::kw_only(), py::arg("views"), py::arg("quota"), py::arg("indices"),
-           py::arg("samples"), py::arg("seeds"), py::arg("memory"), py::keep_alive<1, 2>(),
-           "The pictures of each sample: [(job, number)], whose jobs have one source. `samples`: "
-           "what they are drawn by; empty: the indices. A Reservation holds one view.")
+           py::arg("samples"), py::arg("seeds"), py::arg("kinds"), py::arg("memory"),
+           py::keep_alive<1, 2>(),
+           "The pictures of each sample: [(jobs, number)]. The jobs have one source, and those of a "
+           "view make pictures of one form: one for each kind of samples. `samples`: what they are "
+           "drawn by; empty: the indices. `kinds`: of each sample; empty: the first. A Reservation "
+           "holds one view.")
       .def("wait", &wait,
            "Blocks until every sample was tried; looks for signals every 100 ms. False: stopped.")
       .def(
@@ -299,10 +305,12 @@ void register_decode_pool(py::module_& module) {
       .def(
           "transform_pixels", &transform_pixels, py::arg("position"), py::kw_only(),
           py::arg("pixels"), py::arg("height"), py::arg("width"), py::arg("index") = py::none(),
-          "Finishes a failed sample from RGB pixels that another decoder made. `index`: the sample "
-          "that these pixels are of, if it is another one.")
+          py::arg("kind") = py::none(),
+          "Finishes a failed sample from RGB pixels that another decoder made. `index` and `kind`: "
+          "of the sample that these pixels are of, if it is another one.")
       .def("decode_other", &decode_other, py::arg("position"), py::kw_only(), py::arg("index"),
-           py::arg("seed"), "Puts another sample in the place of a failed one.");
+           py::arg("seed"), py::arg("kind"),
+           "Puts another sample, of that kind, in the place of a failed one.");
 
   module.def(
       "decode_cpu_seconds",

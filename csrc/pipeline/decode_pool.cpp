@@ -51,8 +51,8 @@ DecodeBatch::DecodeBatch(const std::shared_ptr<const ImageJob>& job,
                          std::shared_ptr<DecodeQuota> quota, std::vector<uint64_t> indices,
                          std::vector<uint64_t> seeds,
                          const std::function<Memory(size_t bytes)>& memory)
-    : DecodeBatch(std::vector<View>{View{job, 0, nullptr}}, std::move(quota), std::move(indices),
-                  Keys{{}, std::move(seeds)}, memory) {}
+    : DecodeBatch(std::vector<View>{View{{job}, 0, nullptr}}, std::move(quota), std::move(indices),
+                  Keys{{}, std::move(seeds), {}}, memory) {}
 
 DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> quota,
                          std::vector<uint64_t> indices, Keys keys,
@@ -65,11 +65,15 @@ DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> q
   const size_t samples = indices_.size();
   if (views_.empty()) throw InvalidArgument("a batch of no views");
   if ((keys_.seeds.size() != 1 && keys_.seeds.size() != samples) ||
-      (!keys_.samples.empty() && keys_.samples.size() != samples)) {
+      (!keys_.samples.empty() && keys_.samples.size() != samples) ||
+      (!keys_.kinds.empty() && keys_.kinds.size() != samples)) {
     throw InvalidArgument("a batch of " + std::to_string(samples) + " samples with " +
-                          std::to_string(keys_.seeds.size()) + " seeds and " +
-                          std::to_string(keys_.samples.size()) + " keys");
+                          std::to_string(keys_.seeds.size()) + " seeds, " +
+                          std::to_string(keys_.samples.size()) + " keys and " +
+                          std::to_string(keys_.kinds.size()) + " kinds");
   }
+  uint32_t most = 0;
+  for (const uint32_t kind : keys_.kinds) most = std::max(most, kind);
   const Source& source = *job().source;
   for (const uint64_t index : indices_) {
     if (index >= source.size()) {
@@ -78,14 +82,23 @@ DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> q
     }
   }
   for (View& view : views_) {
-    if (view.job->source.get() != &source) {
-      throw InvalidArgument("the views of a batch are of one source");
+    if (most >= view.jobs.size()) {
+      throw InvalidArgument("a sample of kind " + std::to_string(most) + " in a view of " +
+                            std::to_string(view.jobs.size()));
+    }
+    for (const auto& job : view.jobs) {
+      if (job->source.get() != &source) {
+        throw InvalidArgument("the views of a batch are of one source");
+      }
+      if (!job->makes_as(*view.jobs.front())) {
+        throw InvalidArgument("the jobs of a view make pictures of one form");
+      }
     }
     if (view.number >= kMostPictures) {
       throw InvalidArgument("picture " + std::to_string(view.number) + " of a sample; " +
                             std::to_string(kMostPictures) + " are the most");
     }
-    const size_t bytes = view.job->sample_bytes();
+    const size_t bytes = view.jobs.front()->sample_bytes();
     if (samples > std::numeric_limits<size_t>::max() / std::max<size_t>(bytes, 1)) {
       throw std::bad_alloc();
     }
@@ -98,10 +111,18 @@ DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> q
   }
 }
 
-void DecodeBatch::views_of(size_t position, std::vector<PictureView>& found) const {
+void DecodeBatch::views_of(size_t position, std::vector<PictureView>& found,
+                           std::optional<uint32_t> kind) const {
   found.clear();
+  const uint32_t own = keys_.kinds.empty() ? 0 : keys_.kinds[position];
   for (size_t i = 0; i < views_.size(); ++i) {
-    found.push_back(PictureView{views_[i].job.get(), views_[i].number, sample(position, i)});
+    const View& view = views_[i];
+    const uint32_t wanted = kind.value_or(own);
+    if (wanted >= view.jobs.size()) {
+      throw InvalidArgument("a sample of kind " + std::to_string(wanted) + " in a view of " +
+                            std::to_string(view.jobs.size()));
+    }
+    found.push_back(PictureView{view.jobs[wanted].get(), view.number, sample(position, i)});
   }
 }
 

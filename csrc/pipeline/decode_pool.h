@@ -54,9 +54,10 @@ class DecodeBatch : public PieceBatch {
   /// let go of the batch.
   using Memory = std::shared_ptr<std::byte>;
 
-  /// What is made of each sample. One batch may make several, each into memory of its own.
+  /// What is made of each sample. One batch may make several, each into memory of its own. A view
+  /// has a job for each kind of sample in the batch, all of which make pictures of one form.
   struct View {
-    std::shared_ptr<const ImageJob> job;
+    std::vector<std::shared_ptr<const ImageJob>> jobs;
     uint32_t number = 0;  ///< which picture of its sample it is
     Memory memory;
   };
@@ -65,11 +66,13 @@ class DecodeBatch : public PieceBatch {
   struct Keys {
     std::vector<uint64_t> samples;  ///< empty: the indices
     std::vector<uint64_t> seeds;    ///< one for each sample, or a single one for all
+    std::vector<uint32_t> kinds;    ///< which of its views' jobs a sample has; empty: the first
   };
 
   /// The jobs of `views` have the source of the first one. `memory` is called once for each view,
   /// with the number of bytes. Throws what it throws, InvalidArgument for another number of keys,
-  /// for jobs of several sources, and for an index that the source does not have.
+  /// for jobs of several sources or forms, for a kind that a view does not have, and for an index
+  /// that the source does not have.
   DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> quota,
               std::vector<uint64_t> indices, Keys keys,
               const std::function<Memory(size_t bytes)>& memory);
@@ -98,7 +101,8 @@ class DecodeBatch : public PieceBatch {
   };
 
   const std::vector<View>& views() const { return views_; }
-  const ImageJob& job(size_t view = 0) const { return *views_.at(view).job; }
+  /// The job of a view for the first kind of samples: those of the others have its form.
+  const ImageJob& job(size_t view = 0) const { return *views_.at(view).jobs.front(); }
   size_t size() const { return indices_.size(); }
   size_t pieces() const { return indices_.size(); }
   uint64_t index(size_t position) const { return indices_[position]; }
@@ -110,10 +114,12 @@ class DecodeBatch : public PieceBatch {
   std::byte* sample(size_t position, size_t view = 0) const {
     const View& wanted = views_.at(view);
     if (wanted.memory == nullptr) throw InvalidArgument("the batch's memory was taken already");
-    return wanted.memory.get() + position * wanted.job->sample_bytes();
+    return wanted.memory.get() + position * wanted.jobs.front()->sample_bytes();
   }
-  /// The views of a sample, with where they go. Throws as sample() does.
-  void views_of(size_t position, std::vector<PictureView>& found) const;
+  /// The views of a sample, with where they go. `kind`: none is the sample's own. Throws as sample()
+  /// does, and InvalidArgument for a kind that is not there.
+  void views_of(size_t position, std::vector<PictureView>& found,
+                std::optional<uint32_t> kind = {}) const;
   /// The size of each sample's picture; zeros where the header could not be read. Valid once done.
   const std::vector<ImageSize>& sizes() const { return sizes_; }
   /// Notes the size of a picture that another decoder made. Of a batch that is done.

@@ -22,6 +22,14 @@ ImageSize ImageJob::made_size() const {
   return recipe != nullptr ? output_size : transform.output().value_or(output_size);
 }
 
+bool ImageJob::makes_as(const ImageJob& other) const {
+  const bool alike = output == other.output && channels == other.channels &&
+                     made_size() == other.made_size();
+  if (!alike || output != Output::kNormalized) return alike;
+  return normalize.out_type == other.normalize.out_type &&
+         normalize.out_layout == other.normalize.out_layout;
+}
+
 void validate(const ImageJob& job) {
   if (job.source == nullptr) throw InvalidArgument("a job needs a source");
   validate(job.transform);

@@ -52,6 +52,8 @@ struct ImageJob {
 
   ImageSize made_size() const;  ///< of each finished picture
   size_t sample_bytes() const;
+  /// Whether both make pictures of one form: size, channels, type and layout.
+  bool makes_as(const ImageJob& other) const;
 };
 
 /// Throws InvalidArgument unless there is a source, the transform is valid, all pictures come out

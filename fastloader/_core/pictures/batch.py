@@ -6,7 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ import torch
 from fastloader._core.machine import extension
 from fastloader.transforms._job import Job
 from fastloader.transforms._recipe import draw
+
+if TYPE_CHECKING:
+    from fastloader import _native
 
 
 class Files(Protocol):
@@ -28,8 +31,43 @@ class Files(Protocol):
         ...
 
 
-# One picture that is made of each file of a batch: by this job, and which picture of its sample it is.
-View = tuple[Job, int]
+# One picture that is made of each file of a batch: by a job for each kind of samples, all of which make
+# pictures of one form, and which picture of its sample it is.
+View = tuple[Sequence[Job], int]
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureRequest:
+    """The pictures of a batch, as they are asked for.
+
+    ``views``: what is made of each position's file. ``files``: of each position, its number in the
+    source of the jobs. ``samples``: what each position is drawn by; empty: its file. ``seeds``: one for
+    each position, or one for all. ``kinds``: which of its views' jobs each position has; empty: the
+    first.
+    """
+
+    views: Sequence[View]
+    files: list[int]
+    samples: list[int]
+    seeds: list[int]
+    kinds: list[int] = dataclasses.field(default_factory=list)
+
+    def seed(self, position: int) -> int:
+        return self.seeds[0] if len(self.seeds) == 1 else self.seeds[position]
+
+    def jobs(self, position: int, kind: int | None = None) -> list[tuple[Job, int]]:
+        """Returns the job of each view of a position, and which picture of the sample it is. ``kind``:
+        None is the position's own."""
+        if kind is None:
+            kind = self.kinds[position] if self.kinds else 0
+        return [(jobs[kind], number) for jobs, number in self.views]
+
+
+class Other(NamedTuple):
+    """A file that takes the place of a bad one, and which of its views' jobs it has."""
+
+    file: int
+    kind: int
 
 
 class PictureBatch(Protocol):
@@ -61,12 +99,12 @@ class PictureBatch(Protocol):
         """Returns the pixels of a view, of shape (N, C, H, W). No position can be written any more."""
         ...
 
-    def redo(self, position: int, picture: Any, other: int | None = None) -> None:
+    def redo(self, position: int, picture: Any, other: Other | None = None) -> None:
         """Makes a failed position of a Pillow picture. ``other``: the file that it is of, if it is not
-        the position's own; that file's draws are taken then."""
+        the position's own; that file's draws and job are taken then."""
         ...
 
-    def decode_other(self, position: int, index: int, seed: int) -> None:
+    def decode_other(self, position: int, other: Other, seed: int) -> None:
         """Puts the picture of another file in the place of a failed one. Raises Error if it cannot be
         decoded."""
         ...
@@ -76,28 +114,19 @@ class NativeBatch:
     """A batch in the decode pool of the process.
 
     Args:
-        files: of each position, its number in the source of the jobs.
-        samples: what each position is drawn by; empty: its file.
-        seeds: one for each position, or one for all.
         quota: the loader's share of the pool.
         memory: where the pictures are put: a pool, or the reservation of a slot for one view.
     """
 
-    def __init__(
-        self,
-        views: Sequence[View],
-        files: list[int],
-        samples: list[int],
-        seeds: list[int],
-        quota: Any,
-        memory: Any,
-    ) -> None:
-        jobs = []
-        for job, number in views:
-            assert job.native is not None
-            jobs.append((job.native, number))
+    def __init__(self, request: PictureRequest, quota: Any, memory: Any) -> None:
         self._batch = extension.native.DecodeBatch(
-            views=jobs, quota=quota, indices=files, samples=samples, seeds=seeds, memory=memory
+            views=[([_native_of(job) for job in jobs], number) for jobs, number in request.views],
+            quota=quota,
+            indices=request.files,
+            samples=request.samples,
+            seeds=request.seeds,
+            kinds=request.kinds,
+            memory=memory,
         )
         self.ready, self.wait, self.stop = self._batch.ready, self._batch.wait, self._batch.stop
         self.failures, self.sizes = self._batch.failures, self._batch.sizes
@@ -105,15 +134,21 @@ class NativeBatch:
     def take(self, view: int = 0) -> torch.Tensor:
         return torch.from_dlpack(self._batch.take(view))
 
-    def redo(self, position: int, picture: Any, other: int | None = None) -> None:
+    def redo(self, position: int, picture: Any, other: Other | None = None) -> None:
         pixels = np.ascontiguousarray(np.asarray(picture))
         height, width, _ = pixels.shape
+        index, kind = (None, None) if other is None else other
         self._batch.transform_pixels(
-            position, pixels=pixels.ctypes.data, height=height, width=width, index=other
+            position, pixels=pixels.ctypes.data, height=height, width=width, index=index, kind=kind
         )
 
-    def decode_other(self, position: int, index: int, seed: int) -> None:
-        self._batch.decode_other(position, index=index, seed=seed)
+    def decode_other(self, position: int, other: Other, seed: int) -> None:
+        self._batch.decode_other(position, index=other.file, seed=seed, kind=other.kind)
+
+
+def _native_of(job: Job) -> _native.ImageJob:
+    assert job.native is not None
+    return job.native
 
 
 @dataclasses.dataclass
@@ -128,28 +163,26 @@ class MadePart:
 
 class PillowBatch:
     """A batch that Pillow makes on ``threads`` Python threads; without any, on the calling one.
-    ``made``: what a worker has made already. The other arguments are those of `NativeBatch`."""
+    ``made``: what a worker has made already."""
 
     def __init__(
         self,
-        views: Sequence[View],
-        files: list[int],
-        samples: list[int],
-        seeds: list[int],
+        request: PictureRequest,
         store: Files,
         threads: int,
         made: MadePart | None = None,
     ) -> None:
-        self._store, self._files = store, files
-        self._views, self._samples, self._seeds = views, samples or files, seeds
+        self._store, self._request = store, request
+        files = request.files
+        self._samples = request.samples or files
         self._stopped = threading.Event()
         self._making: list[Future[None]] = []
         if made is not None:
             self.made = made
             return
         self.made = MadePart([], [(0, 0)] * len(files), {})
-        for job, _number in views:
-            chain = job.chain
+        for jobs, _number in request.views:
+            chain = jobs[0].chain
             assert chain.size is not None
             shape = (len(files), chain.channels, *chain.size)
             dtype = torch.float32 if chain.floating else torch.uint8
@@ -166,7 +199,7 @@ class PillowBatch:
         if self._stopped.is_set():
             return
         try:
-            self.redo(position, self._store.open_rgb(self._files[position]))
+            self.redo(position, self._store.open_rgb(self._request.files[position]))
         except BaseException as error:
             self.made.failed[position] = str(error)
             if not isinstance(error, Exception):
@@ -191,15 +224,16 @@ class PillowBatch:
     def take(self, view: int = 0) -> torch.Tensor:
         return self.made.pixels[view]
 
-    def redo(self, position: int, picture: Any, other: int | None = None) -> None:
-        seed = self._seeds[0] if len(self._seeds) == 1 else self._seeds[position]
-        self._write(position, picture, seed, self._samples[position] if other is None else other)
+    def redo(self, position: int, picture: Any, other: Other | None = None) -> None:
+        self._write(position, picture, self._request.seed(position), other)
 
-    def decode_other(self, position: int, index: int, seed: int) -> None:
-        self._write(position, self._store.open_rgb(index), seed, index)
+    def decode_other(self, position: int, other: Other, seed: int) -> None:
+        self._write(position, self._store.open_rgb(other.file), seed, other)
 
-    def _write(self, position: int, picture: Any, seed: int, sample: int) -> None:
-        for out, (job, number) in zip(self.made.pixels, self._views, strict=True):
+    def _write(self, position: int, picture: Any, seed: int, other: Other | None) -> None:
+        sample = self._samples[position] if other is None else other.file
+        views = self._request.jobs(position, None if other is None else other.kind)
+        for out, (job, number) in zip(self.made.pixels, views, strict=True):
             chain = job.chain
             made = draw.apply_chain(chain, picture, seed, sample, number)
             pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)[: chain.channels]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastloader._core.batch.tree import flatten
@@ -16,8 +15,8 @@ from fastloader._core.pictures.batch import (
     MadePart,
     NativeBatch,
     PictureBatch,
+    PictureRequest,
     PillowBatch,
-    View,
 )
 from fastloader._core.pictures.images import DecodeOptions, ErrorPolicy, NativeImages, read_ahead
 from fastloader._core.pictures.store import Looking
@@ -58,20 +57,16 @@ class Decoder:
 
     def begin(
         self,
-        views: Sequence[View],
+        request: PictureRequest,
         store: Files,
-        files: list[int],
-        samples: list[int],
-        seeds: list[int],
         memory: Any = None,
         made: MadePart | None = None,
     ) -> PictureBatch:
-        """Begins a batch. Its arguments are those of `NativeBatch` and `PillowBatch`. ``memory``: where
-        to decode; None for the decoder's own memory."""
+        """Begins a batch. ``memory``: where to decode; None for the decoder's own memory. ``made``: the
+        pictures, if a worker has made them."""
         if self.quota is None or made is not None:
-            return PillowBatch(views, files, samples, seeds, store, self.threads, made)
-        memory = self.memory if memory is None else memory
-        return NativeBatch(views, files, samples, seeds, self.quota, memory)
+            return PillowBatch(request, store, self.threads, made)
+        return NativeBatch(request, self.quota, self.memory if memory is None else memory)
 
     @property
     def here(self) -> bool:
@@ -136,17 +131,20 @@ class ImageDecoder(Decoder):
             extension.native.lower_decode_priority()
         self.store = images.store.opened()
         self._pixel_limits = pixel_limits()
-        self.job = Job.of_batches(
-            images.chain,
-            self.store.source,
-            options.normalization,
-            options.planar,
-            decode=options.decode,
-            limits=self._pixel_limits,
-            seek_indices=self.store.seek_indices,
-            upright=self.store.upright,
-            table=options.table,
-        )
+        self.jobs = [
+            Job.of_batches(
+                chain,
+                self.store.source,
+                options.normalization,
+                options.planar,
+                decode=options.decode,
+                limits=self._pixel_limits,
+                seek_indices=self.store.seek_indices,
+                upright=self.store.upright,
+                table=options.table,
+            )
+            for chain in images.distinct_chains
+        ]
 
     def serves(self, images: NativeImages, options: DecodeOptions) -> bool:
         """Returns whether this decoder can be reused for these ``images`` and ``options``. A forked
@@ -157,6 +155,7 @@ class ImageDecoder(Decoder):
             and self.options == options
             and self._pixel_limits == pixel_limits()  # any code may set Image.MAX_IMAGE_PIXELS
             and self.images.chain == images.chain
+            and self.images.chains == images.chains
             and self.images.attempts == images.attempts
             and self.images.container is images.container
             and self.images.form == images.form
@@ -165,14 +164,20 @@ class ImageDecoder(Decoder):
 
     def drawn(self, file: int, seed: int) -> dict[str, Any]:
         """Returns what is drawn for a file: its box, flips and interpolation, and all its steps."""
-        found = self.job.draw_file(file, lambda: self.store.open_rgb(file), seed)
-        return self.images.chain.replayed(found, seed, file)
+        job = self.jobs[self.kind(file)]
+        found = job.draw_file(file, lambda: self.store.open_rgb(file), seed)
+        return job.chain.replayed(found, seed, file)
+
+    def kind(self, file: int) -> int:
+        """Returns which of the jobs a file has."""
+        return next(iter(self.images.kinds([file])), 0)
 
     @property
     def sample_bytes(self) -> int:
         """The bytes of a sample's pixels."""
-        assert self.job.native is not None
-        return self.job.native.sample_bytes
+        native = self.jobs[0].native
+        assert native is not None
+        return native.sample_bytes
 
     def leaf_bytes(self, samples: int) -> list[int]:
         """Returns the bytes of a batch's pixels, and of its labels."""
@@ -257,9 +262,9 @@ class PendingBatch:
         begun = time.perf_counter()
         decoder.store.prepare(self.files)
         self.locate_s = time.perf_counter() - begun
-        self.batch = decoder.begin(
-            [(decoder.job, 0)], decoder.store, self.files, [], seeds, reservation
-        )
+        kinds = decoder.images.kinds(self.files)
+        request = PictureRequest([(decoder.jobs, 0)], self.files, [], seeds, kinds)
+        self.batch = decoder.begin(request, decoder.store, reservation)
 
     def begin_look(self) -> None:
         """Begins the store's look at what the pictures were read from, once the pool is done with

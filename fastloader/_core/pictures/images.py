@@ -189,7 +189,9 @@ class WorkerSamples:
 class NativeImages:
     """A dataset of pictures in flat arrays.
 
-    ``indices`` maps the dataset's indices to files; None is one to one. ``attempts``: how many files
+    ``indices`` maps the dataset's indices to files; None is one to one. ``chain``: what is done to the
+    pictures, of the first dataset that was concatenated; ``chains``: of each, empty if all have that
+    one. Their pictures have one form, and they end in the same way. ``attempts``: how many files
     are tried for one sample, the bad one and those after it, which is timm's rule. ``starts``: the
     first file of each dataset that was concatenated; "after it" stays within a dataset. ``name``: what
     ``plan()`` calls it; empty: as its class. ``repeats``:
@@ -208,6 +210,37 @@ class NativeImages:
     container: type = list
     form: SampleForm = PLAIN
     mixing: Mixing | Rolled | None = None
+    chains: tuple[Chain, ...] = ()
+
+    @property
+    def distinct_chains(self) -> list[Chain]:
+        """Each of the chains once."""
+        found = [self.chain]
+        for each in self.chains:
+            if each not in found:
+                found.append(each)
+        return found
+
+    def kinds(self, files: Sequence[int]) -> list[int]:
+        """Returns which of `distinct_chains` the file of each sample has; empty: the first."""
+        if not self.chains:
+            return []
+        distinct = self.distinct_chains
+        of_parts = np.array([distinct.index(each) for each in self.chains])
+        return of_parts[np.searchsorted(self.starts, files, side="right") - 1].tolist()
+
+    def chain_of(self, file: int) -> Chain:
+        return (
+            self.chains[bisect.bisect_right(self.starts, file) - 1] if self.chains else self.chain
+        )
+
+    @property
+    def words(self) -> str:
+        """What is done to the pictures, in words."""
+        distinct = self.distinct_chains
+        if len(distinct) == 1:
+            return str(distinct[0])
+        return f"{len(distinct)} transforms: " + "; ".join(map(str, distinct))
 
     def next_file(self, file: int) -> int:
         """Returns the file after ``file`` in its dataset; after the last, the first."""

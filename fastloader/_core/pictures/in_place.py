@@ -105,7 +105,7 @@ class InPlace(Dataset[Any]):
         """Returns what was drawn for a sample that was asked for in the epoch begun last."""
         assert self._seeds is not None
         seed, file = self._seeds.of(index), self.file(index)
-        chain = self.images.chain
+        chain = self.images.chain_of(file)
         drawn = Job(chain, None).draw_file(file, lambda: self.store.open_rgb(file), seed)
         return chain.replayed(drawn, seed, file)
 
@@ -503,7 +503,7 @@ class PillowPictures(InPlace):
         """Returns (pixels, file, the sample's own file, seed)."""
         own = self.file(number)
         file, picture = self._opened_one(own)
-        made = draw.apply_chain(self.images.chain, picture, seed, own)
+        made = draw.apply_chain(self.images.chain_of(file), picture, seed, own)
         return np.asarray(made), file, own, seed
 
     def _opened_one(self, file: int) -> tuple[int, Any]:

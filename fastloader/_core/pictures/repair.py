@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from fastloader._core.machine import extension
-from fastloader._core.pictures.batch import Files, PictureBatch
+from fastloader._core.pictures.batch import Files, Other, PictureBatch
 from fastloader._core.pictures.decoder import Decoder, ImageDecoder, PendingBatch
 from fastloader.errors import Error, StoppedError
 from fastloader.transforms._pillow import name_picture, refusal, warn_of_size
@@ -219,9 +219,9 @@ class Repair(ABC):
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(self._named(position))
 
-    def _redo(self, position: int, other: int | None = None) -> None:
+    def _redo(self, position: int, other: Other | None = None) -> None:
         """Makes a sample by Pillow. ``other``: another file for it, with what is drawn for that."""
-        file = self._current().files[position] if other is None else other
+        file = self._current().files[position] if other is None else other.file
         picture = self._store.open_rgb(file)
         self._current().batch.redo(position, picture, other)
 
@@ -304,11 +304,12 @@ class ImageRepair(Repair):
         raise no_replacement(key, larger) from error
 
     def _put(self, position: int, file: int, seed: int) -> None:
+        other = Other(file, next(iter(self._images.kinds([file])), 0))
         try:
-            self._current().batch.decode_other(position, file, seed)
+            self._current().batch.decode_other(position, other, seed)
         except Error:  # also for a picture that was refused, unless Pillow has an error for that
             self._current()  # the epoch may have ended meanwhile, and Pillow is slow
-            self._redo(position, file)
+            self._redo(position, other)
 
 
 def draw_others(seed: int, number: int, samples: int) -> Iterator[int]:

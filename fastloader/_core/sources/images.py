@@ -117,7 +117,7 @@ class ImageSource(Source):
                 pass
             else:
                 mixed = "" if images.mixing is None else ", mixed"
-                reason = f"{reason}: {images.chain}{mixed}, with the native path's draws"
+                reason = f"{reason}: {images.words}{mixed}, with the native path's draws"
                 made = PillowPictures(dataset, images, loader.collate_fn, self.note)
                 return StandIn(made, reason)
         try:
@@ -151,7 +151,8 @@ class ImageSource(Source):
         images, reading = recognize_samples(loader.dataset)
         beginnings = reading.beginnings
         begun = None
-        if beginnings:
+        alike = all(each.chain == beginnings[0].chain for each in beginnings)
+        if beginnings and alike and len(beginnings) == len(reading.of_targets):
             of_begun = dataclasses.replace(images, chain=beginnings[0].chain)
             rests = [each.rest for each in beginnings]
             begun = BegunPictures(loader.dataset, of_begun, rests, reading.of_targets, False)
@@ -315,7 +316,7 @@ def _stages_of(
         ("decode", times["decode"] * (1 - share)),
         ("resample", times["decode"] * share),
     ]
-    if images.chain.recipe:
+    if any(chain.recipe for chain in images.distinct_chains):
         made.append(("recipe", times["recipe"]))
     if options.normalization is not None or options.table:
         made.append(("normalise", times["finish"]))
@@ -329,7 +330,7 @@ def _words(images: NativeImages, decoding: str, loader: Loader) -> str:
     """Says for a plan which pictures are made, by what."""
     indexed = _indexed(images, loader)
     return (
-        f"native images: {images.name}, {len(images)} samples, {decoding}{indexed}; {images.chain}"
+        f"native images: {images.name}, {len(images)} samples, {decoding}{indexed}; {images.words}"
     )
 
 

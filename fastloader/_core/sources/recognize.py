@@ -43,6 +43,7 @@ from fastloader.datasets.lmdb import LMDBDataset
 from fastloader.datasets.pictures import Pictures, format_of, formats
 from fastloader.errors import NotNative
 from fastloader.transforms import _pillow
+from fastloader.transforms._chain import Chain
 from fastloader.transforms._reader.kinds import is_ours
 from fastloader.transforms.tensors import Rolled
 
@@ -70,16 +71,17 @@ def concatenated(dataset: Any, parts: list[NativeImages]) -> NativeImages:
     sizes = by_place(dataset.cumulative_sizes, "the sizes of a ConcatDataset")
     if not np.array_equal(sizes, np.cumsum([len(part) for part in parts])):
         raise NotNative("the datasets of a ConcatDataset have other sizes than when it was made")
-    if any(part.chain != first.chain for part in parts):
-        raise NotNative("the datasets of a ConcatDataset have different transforms")
+    chains = _joined_chains(parts)
     if any(part.attempts != first.attempts for part in parts):
         raise NotNative("the datasets of a ConcatDataset treat bad samples differently")
     form = _joined_form(parts)
     kept = last_time.get(dataset)
     if kept is not None and _same_files(kept[0], parts):
         joined: NativeImages = kept[1]
-        return dataclasses.replace(joined, chain=first.chain, attempts=first.attempts, form=form)
-    joined = dataclasses.replace(_join(parts), form=form)
+        return dataclasses.replace(
+            joined, chain=first.chain, chains=chains, attempts=first.attempts, form=form
+        )
+    joined = dataclasses.replace(_join(parts), chains=chains, form=form)
     last_time[dataset] = (parts, joined)
     return joined
 
@@ -109,6 +111,37 @@ def _join(parts: list[NativeImages]) -> NativeImages:
         tuple(int(before) + start for part, before in zip(parts, counts) for start in part.starts),
         any(part.repeats for part in parts),
     )
+
+
+def _joined_chains(parts: list[NativeImages]) -> tuple[Chain, ...]:
+    """Returns the chain of each of these datasets; none if they have one and the same.
+
+    Raises:
+        NotNative: if their pictures would not be stacked, or are normalised or erased differently.
+    """
+    first = parts[0].chain
+    for part in parts:
+        for name in _END:
+            own, other = getattr(part.chain, name), getattr(first, name)
+            if own != other:
+                raise NotNative(
+                    "the datasets of a ConcatDataset have transforms that end differently: "
+                    f"{_END[name]} is {other} in the first, and {own} in another"
+                )
+    chains = [each for part in parts for each in part.chains or [part.chain] * len(part.starts)]
+    return tuple(chains) if any(each != first for each in chains) else ()
+
+
+# What the chains of one batch have in common, and what messages call it.
+_END = {
+    "size": "the size of the pictures",
+    "grey": "whether they are grey",
+    "tensor": "whether they are tensors",
+    "floating": "whether they are floats",
+    "mean": "the mean",
+    "std": "the std",
+    "erasing": "what is erased",
+}
 
 
 def _joined_form(parts: list[NativeImages]) -> SampleForm:

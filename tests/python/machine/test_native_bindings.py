@@ -101,11 +101,12 @@ def submitted(tmp_path):
             planar=True,
         )
         return native.DecodeBatch(
-            views=[(job, 0)],
+            views=[([job], 0)],
             quota=native.DecodeQuota(1),
             indices=list(range(count)),
             samples=[],
             seeds=[1],
+            kinds=[],
             memory=memory or native.BufferPool(),
         )
 
@@ -119,7 +120,7 @@ def test_a_batch_that_is_not_done_shows_nothing(submitted):
         batch.failures,
         batch.take,
         lambda: batch.transform_pixels(0, pixels=pixels.ctypes.data, height=4, width=4),
-        lambda: batch.decode_other(0, index=0, seed=1),
+        lambda: batch.decode_other(0, index=0, seed=1, kind=0),
     ]
     for call in calls:
         with pytest.raises(ValueError, match=r"call wait\(\) first"):
@@ -156,12 +157,12 @@ def test_a_position_that_the_batch_has_not(submitted):
         with pytest.raises(ValueError, match=f"sample {position} of a batch of 2"):
             batch.transform_pixels(position, pixels=pixels.ctypes.data, height=4, width=4)
         with pytest.raises(ValueError, match=f"sample {position} of a batch of 2"):
-            batch.decode_other(position, index=0, seed=1)
+            batch.decode_other(position, index=0, seed=1, kind=0)
     for height, width in ((0, 4), (4, 0)):
         with pytest.raises(ValueError, match="is 0, not between"):
             batch.transform_pixels(0, pixels=pixels.ctypes.data, height=height, width=width)
     with pytest.raises(ValueError, match="file 9 of 2"):
-        batch.decode_other(0, index=9, seed=1)
+        batch.decode_other(0, index=9, seed=1, kind=0)
     batch.transform_pixels(1, pixels=pixels.ctypes.data, height=4, width=4)
 
 

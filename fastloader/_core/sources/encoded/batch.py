@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -250,34 +250,56 @@ def _opened(value: Any, inside: list[Any], made: Any) -> Any:
 
 @dataclasses.dataclass
 class View:
-    """One of the pictures that are made of each file: for ``column``, by ``chain``."""
+    """One of the pictures that are made of each file: for ``column``, by the one of ``chains`` that a
+    sample's kind has."""
 
     column: int
-    chain: int
+    chains: list[int]
 
 
 @dataclasses.dataclass
 class Part:
     """Samples that have one file each. ``positions``: theirs in the batch. ``files``: theirs. ``views``:
-    what is made of each file."""
+    what is made of each file. ``kinds``: which of the chains of every view each sample has."""
 
     positions: list[int]
     files: list[int]
     views: list[View]
+    kinds: list[int]
 
 
-def parts(columns: Sequence[EncodedColumn]) -> list[Part]:
+def parts(columns: Sequence[EncodedColumn], form: Callable[[int], Any]) -> list[Part]:
     """Splits a batch into parts: what is made of the same files of the same samples is one part, so that
-    each file is read once, and decoded once if that is cheaper."""
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
+    each file is read once, and decoded once if that is cheaper. The pictures of a column in a part have
+    one form. ``form``: that of the pictures that a chain makes."""
+    columns_of: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     for number, column in enumerate(columns):
-        for chain, positions in _by_chain(column.chains):
-            files = [column.files[position] for position in positions]
-            part = found.setdefault((tuple(positions), tuple(files)), Part(positions, files, []))
-            part.views.append(View(number, chain))
-    return list(found.values())
+        for positions in _by_form(column.chains, form):
+            files = tuple(column.files[position] for position in positions)
+            columns_of.setdefault((tuple(positions), files), []).append(number)
+    return [
+        _part(columns, list(positions), list(files), its_columns)
+        for (positions, files), its_columns in columns_of.items()
+    ]
 
 
-def _by_chain(chains: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    for chain in dict.fromkeys(chains):
-        yield chain, [position for position, its in enumerate(chains) if its == chain]
+def _by_form(chains: Sequence[int], form: Callable[[int], Any]) -> Iterator[list[int]]:
+    """Gives the positions whose chains make pictures of one form, form for form."""
+    found: dict[Any, list[int]] = {}
+    for position, chain in enumerate(chains):
+        found.setdefault(form(chain), []).append(position)
+    yield from found.values()
+
+
+def _part(
+    columns: Sequence[EncodedColumn], positions: list[int], files: list[int], of_part: list[int]
+) -> Part:
+    kinds: dict[tuple[int, ...], int] = {}  # by the chains of each view
+    of_samples = [
+        kinds.setdefault(tuple(columns[each].chains[position] for each in of_part), len(kinds))
+        for position in positions
+    ]
+    views = [
+        View(column, [chains[place] for chains in kinds]) for place, column in enumerate(of_part)
+    ]
+    return Part(positions, files, views, of_samples)

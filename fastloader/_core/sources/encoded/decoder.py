@@ -14,7 +14,13 @@ import torch
 from fastloader._core.batch.tree import rebuild
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import own_threads
-from fastloader._core.pictures.batch import MadePart, PictureBatch, PillowBatch
+from fastloader._core.pictures.batch import (
+    MadePart,
+    Other,
+    PictureBatch,
+    PictureRequest,
+    PillowBatch,
+)
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.images import DrawnBy, ErrorPolicy
 from fastloader._core.pictures.repair import Repair
@@ -96,6 +102,11 @@ class EncodedDecoder(Decoder):
                 found = _left_to_delivery(found, self.normalization)
             self._chains[pickled] = found
         return found
+
+    def form(self, pickled: bytes) -> tuple[Any, ...]:
+        """Returns the form of the pictures that a chain makes: their size, channels and type."""
+        chain = self.chain(pickled)
+        return chain.size, chain.channels, chain.floating
 
     def job(self, pickled: bytes) -> Job:
         """Returns the job of a chain, over no files yet."""
@@ -234,7 +245,7 @@ class EncodedRepair(Repair):
         self.bad: set[int] = set()
         self.replaced: dict[int, BaseException] = {}
 
-    def _redo(self, position: int, other: int | None = None) -> None:
+    def _redo(self, position: int, other: Other | None = None) -> None:
         super()._redo(position, other)
         self.redone.add(position)
 
@@ -277,7 +288,7 @@ class PendingPictures:
         self.counted = False  # whether its samples were counted; Ctrl-C may come in between
         self.dropped: set[int] = set()
         self.replaced: dict[int, BaseException] = {}
-        self._parts = parts(batch.columns)
+        self._parts = parts(batch.columns, lambda number: decoder.form(batch.chains[number]))
         self.record: DrawnBatch | None = None
         # By part, with what each repairs: a call that Ctrl-C has ended is followed by another one.
         self._repairs: dict[int, tuple[EncodedRepair, PendingPart]] = {}
@@ -296,12 +307,18 @@ class PendingPictures:
         part, if a worker has made it."""
         views = []
         for view in part.views:
-            job = self._decoder.job(self._batch.chains[view.chain])
-            number = self._batch.columns[view.column].number
-            views.append((job if source is None else job.over(source), number))
-        keys = [self.keys[position] for position in part.positions]
-        seeds = self._seeds(part.positions)
-        return self._decoder.begin(views, self._batch.files, part.files, keys, seeds, memory, made)
+            jobs = [self._decoder.job(self._batch.chains[chain]) for chain in view.chains]
+            if source is not None:
+                jobs = [job.over(source) for job in jobs]
+            views.append((jobs, self._batch.columns[view.column].number))
+        request = PictureRequest(
+            views,
+            part.files,
+            [self.keys[position] for position in part.positions],
+            self._seeds(part.positions),
+            part.kinds if any(part.kinds) else [],
+        )
+        return self._decoder.begin(request, self._batch.files, memory, made)
 
     def parts_made(self) -> list[tuple[Part, MadePart]]:
         """Returns what Pillow has made."""
@@ -445,15 +462,16 @@ class PendingPictures:
                 yield part, view, pixels
 
     def _erase(self, view: View, part: Part, pixels: torch.Tensor) -> None:
-        erasing = self._decoder.chain(self._batch.chains[view.chain]).erasing
-        if erasing is None:
+        chains = [self._decoder.chain(self._batch.chains[each]) for each in view.chains]
+        if all(each.erasing is None for each in chains):
             return
         number = self._batch.columns[view.column].number
         seeds = self._seeds(part.positions)
-        keys = [self.keys[position] for position in part.positions]
-        for place, key in enumerate(keys):
-            seed = seeds[0] if len(seeds) == 1 else seeds[place]
-            erased(pixels[place], erasing, seed, key, number, inplace=True)
+        for place, position in enumerate(part.positions):
+            erasing = chains[part.kinds[place]].erasing
+            if erasing is not None:
+                seed = seeds[0] if len(seeds) == 1 else seeds[place]
+                erased(pixels[place], erasing, seed, self.keys[position], number, inplace=True)
 
 
 def _joined(pieces: list[tuple[Part, torch.Tensor]]) -> torch.Tensor:

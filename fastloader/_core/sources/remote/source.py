@@ -173,7 +173,7 @@ class RemotePlan(PythonPlan):
         mixed = "" if images.mixing is None else ", mixed"
         return (
             f"native images: {images.name}, {len(images)} samples, {actors} with "
-            f"{threads} each; {images.chain}{mixed}"
+            f"{threads} each; {images.words}{mixed}"
         )
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
@@ -194,6 +194,7 @@ def _same(sent: RemotePictures, images: NativeImages, options: PictureOptions) -
     return (
         sent.options == options
         and before.chain == images.chain
+        and before.chains == images.chains
         and before.attempts == images.attempts
         and before.container is images.container
         and before.form == images.form
