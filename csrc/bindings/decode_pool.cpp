@@ -271,13 +271,14 @@ void register_decode_pool(py::module_& module) {
 
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",
                               "A batch in the pool; dropping it cancels what was not begun.")
-      .def(py::init(&submit), py::kw_only(), py::arg("views"), py::arg("quota"), py::arg("indices"),
-           py::arg("samples"), py::arg("seeds"), py::arg("kinds"), py::arg("memory"),
-           py::keep_alive<1, 2>(),
-           "The pictures of each sample: [(jobs, number)]. The jobs have one source, and those of a "
-           "view make pictures of one form: one for each kind of samples. `samples`: what they are "
-           "drawn by; empty: the indices. `kinds`: of each sample; empty: the first. A Reservation "
-           "holds one view.")
+      .def(
+          py::init(&submit), py::kw_only(), py::arg("views"), py::arg("quota"), py::arg("indices"),
+          py::arg("samples"), py::arg("seeds"), py::arg("kinds"), py::arg("memory"),
+          py::keep_alive<1, 2>(),
+          "The pictures of each sample: [(jobs, number)]. The jobs have one source, and those of a "
+          "view make pictures of one form: one for each kind of samples. `samples`: what they are "
+          "drawn by; empty: the indices. `kinds`: of each sample; empty: the first. A Reservation "
+          "holds one view.")
       .def("wait", &wait,
            "Blocks until every sample was tried; looks for signals every 100 ms. False: stopped.")
       .def(

@@ -116,8 +116,8 @@ class DecodeBatch : public PieceBatch {
     if (wanted.memory == nullptr) throw InvalidArgument("the batch's memory was taken already");
     return wanted.memory.get() + position * wanted.jobs.front()->sample_bytes();
   }
-  /// The views of a sample, with where they go. `kind`: none is the sample's own. Throws as sample()
-  /// does, and InvalidArgument for a kind that is not there.
+  /// The views of a sample, with where they go. `kind`: none is the sample's own. Throws as
+  /// sample() does, and InvalidArgument for a kind that is not there.
   void views_of(size_t position, std::vector<PictureView>& found,
                 std::optional<uint32_t> kind = {}) const;
   /// The size of each sample's picture; zeros where the header could not be read. Valid once done.

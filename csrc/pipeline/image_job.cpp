@@ -23,8 +23,8 @@ ImageSize ImageJob::made_size() const {
 }
 
 bool ImageJob::makes_as(const ImageJob& other) const {
-  const bool alike = output == other.output && channels == other.channels &&
-                     made_size() == other.made_size();
+  const bool alike =
+      output == other.output && channels == other.channels && made_size() == other.made_size();
   if (!alike || output != Output::kNormalized) return alike;
   return normalize.out_type == other.normalize.out_type &&
          normalize.out_layout == other.normalize.out_layout;

@@ -478,6 +478,46 @@ TEST(consumers_of_several_loaders_share_one_pool) {
   third.join();
 }
 
+TEST(each_sample_has_the_job_of_its_kind) {
+  DecodePool pool;
+  const Loader loader(9, 2);
+  auto other = std::make_shared<ImageJob>(*loader.job);
+  other->transform.vertical_flip = 1.0;
+  other->transform.random_crop.reset();
+  const std::vector<std::shared_ptr<const ImageJob>> jobs = {loader.job, other};
+  const std::vector<uint32_t> kinds = {0, 1, 1, 0, 1, 0, 0, 1};
+  const auto batch_of = [&](std::vector<uint32_t> wanted) {
+    return std::make_shared<DecodeBatch>(std::vector<DecodeBatch::View>{{jobs, 0, nullptr}},
+                                         loader.quota, range(0, 8),
+                                         DecodeBatch::Keys{{}, {7}, std::move(wanted)},
+                                         [&](size_t bytes) { return loader.memory->share(bytes); });
+  };
+  pool.grow(2);
+  const Batch batch = submitted(pool, batch_of(kinds));
+  expect_done(pool, batch);
+  EXPECT(batch->failures().empty());
+  SampleDecoder decoder;
+  size_t different = 0;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    std::vector<std::vector<uint8_t>> made(jobs.size());
+    for (size_t kind = 0; kind < jobs.size(); ++kind) {
+      made[kind].resize(loader.job->sample_bytes());
+      decoder.decode(*jobs[kind], i, 7, made[kind].data());
+    }
+    EXPECT(bytes_of(*batch, i) == made[kinds[i]]);
+    if (made[0] != made[1]) ++different;
+  }
+  EXPECT(different > 0);
+  std::vector<PictureView> views;
+  batch->views_of(0, views, 1);
+  EXPECT(views[0].job == other.get());
+  EXPECT_THROW(batch->views_of(0, views, 2), InvalidArgument, "kind 2 in a view of 2");
+  EXPECT_THROW(batch_of({0, 1, 2, 0, 0, 0, 0, 0}), InvalidArgument, "kind 2 in a view of 2");
+  EXPECT_THROW(batch_of({0, 1}), InvalidArgument, "2 kinds");
+  other->transform.exact = {9, 9};
+  EXPECT_THROW(batch_of(kinds), InvalidArgument, "of one form");
+}
+
 TEST(what_could_never_work_is_refused) {
   const Loader loader(4, 1);
   EXPECT_THROW(DecodeQuota(0), InvalidArgument, "quota");
