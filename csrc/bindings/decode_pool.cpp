@@ -51,21 +51,22 @@ using BatchPtr = std::unique_ptr<Batch, DeleteBatch>;
 using Destination = std::variant<std::shared_ptr<BufferPool>, std::shared_ptr<PinnedPool>,
                                  std::shared_ptr<Reservation>>;
 
-std::shared_ptr<std::byte> memory_in(const Destination& destination, size_t bytes,
-                                     const WithoutGil& /*unlocked*/) {
+Allocate memory_in(const Destination& destination) {
   if (const auto* pool = std::get_if<std::shared_ptr<BufferPool>>(&destination)) {
-    return (*pool)->share(bytes);
+    return (*pool)->sharing();
   }
   if (const auto* pool = std::get_if<std::shared_ptr<PinnedPool>>(&destination)) {
-    return (*pool)->share(bytes);
+    return (*pool)->sharing();
   }
   const auto& slot = std::get<std::shared_ptr<Reservation>>(destination);
-  if (bytes > slot->bytes()) {
-    throw InvalidArgument("a batch of " + std::to_string(bytes) +
-                          " bytes of pixels in a slot that was reserved for " +
-                          std::to_string(slot->bytes()));
-  }
-  return {slot, slot->data()};
+  return [slot](size_t bytes) -> std::shared_ptr<std::byte> {
+    if (bytes > slot->bytes()) {
+      throw InvalidArgument("a batch of " + std::to_string(bytes) +
+                            " bytes of pixels in a slot that was reserved for " +
+                            std::to_string(slot->bytes()));
+    }
+    return {slot, slot->data()};
+  };
 }
 
 BatchPtr submit(const std::vector<std::pair<std::vector<Job>, uint32_t>>& views,
@@ -84,10 +85,11 @@ BatchPtr submit(const std::vector<std::pair<std::vector<Job>, uint32_t>>& views,
         throw InvalidArgument("pictures of any size are not made in batches");
       }
     }
-    wanted.push_back({{jobs.begin(), jobs.end()}, number, nullptr});
+    wanted.push_back({{jobs.begin(), jobs.end()}, number, nullptr, {}});
   }
-  if (wanted.size() > 1 && std::holds_alternative<std::shared_ptr<Reservation>>(memory)) {
-    throw InvalidArgument("a slot holds one view");
+  if (std::holds_alternative<std::shared_ptr<Reservation>>(memory) &&
+      (wanted.size() > 1 || wanted[0].jobs[0]->own_sizes)) {
+    throw InvalidArgument("a slot holds one view, of pictures of one size");
   }
   const WithoutGil unlocked;  // threads may have to be started, and are to be woken
   // Not a BatchPtr before it is submitted: there is nothing to cancel, and no GIL to let go of.
@@ -95,8 +97,7 @@ BatchPtr submit(const std::vector<std::pair<std::vector<Job>, uint32_t>>& views,
   batch->taken.resize(wanted.size());
   batch->decode = std::make_shared<DecodeBatch>(
       std::move(wanted), quota, std::move(indices),
-      DecodeBatch::Keys{std::move(samples), std::move(seeds), std::move(kinds)},
-      [&](size_t bytes) { return memory_in(memory, bytes, unlocked); });
+      DecodeBatch::Keys{std::move(samples), std::move(seeds), std::move(kinds)}, memory_in(memory));
   DecodePool& pool = DecodePool::shared();
   pool.grow(pool.threads(*quota));
   pool.submit(batch->decode);
@@ -145,16 +146,11 @@ py::list failures(const Batch& batch) {
   return result;
 }
 
-py::capsule take(Batch& batch, size_t view) {
-  DecodeBatch& decode = finished(batch);
-  if (view >= batch.taken.size()) {
-    throw InvalidArgument("view " + std::to_string(view) + " of a batch of " +
-                          std::to_string(batch.taken.size()));
-  }
-  const ImageJob& job = decode.job(view);
-  const ImageSize size = job.made_size();
+/// A capsule over so many pictures of a job.
+py::capsule capsule_of(const ImageJob& job, size_t count, const ImageSize& size,
+                       const std::shared_ptr<std::byte>& memory) {
   const std::array<int64_t, 4> shape = {
-      static_cast<int64_t>(decode.size()), static_cast<int64_t>(job.channels),
+      static_cast<int64_t>(count), static_cast<int64_t>(job.channels),
       static_cast<int64_t>(size.height), static_cast<int64_t>(size.width)};
   dlpack::DataType type{dlpack::kUnsigned, 8, 1};
   Layout layout = Layout::kNchw;
@@ -166,9 +162,33 @@ py::capsule take(Batch& batch, size_t view) {
   } else if (job.output == ImageJob::Output::kNhwcBytes) {
     layout = Layout::kNhwc;
   }
+  return tensor_capsule(memory, type, shape, nchw_strides(shape, layout));
+}
+
+/// The job of a view of a batch that is done.
+const ImageJob& job_of(const Batch& batch, size_t view) {
+  const DecodeBatch& decode = finished(batch);
+  if (view >= batch.taken.size()) {
+    throw InvalidArgument("view " + std::to_string(view) + " of a batch of " +
+                          std::to_string(batch.taken.size()));
+  }
+  return decode.job(view);
+}
+
+py::capsule take(Batch& batch, size_t view) {
+  const ImageJob& job = job_of(batch, view);
+  if (job.own_sizes) throw InvalidArgument("the pictures have sizes of their own");
   // Kept for another call: Ctrl-C may come before a tensor was made of the capsule.
-  if (batch.taken[view] == nullptr) batch.taken[view] = decode.release_memory(view);
-  return tensor_capsule(batch.taken[view], type, shape, nchw_strides(shape, layout));
+  if (batch.taken[view] == nullptr) batch.taken[view] = batch.decode->release_memory(view);
+  return capsule_of(job, batch.decode->size(), job.made_size(), batch.taken[view]);
+}
+
+py::object take_own(const Batch& batch, size_t position, size_t view) {
+  const ImageJob& job = job_of(batch, view);
+  if (!job.own_sizes) throw InvalidArgument("the pictures have one size");
+  const OwnPicture& picture = finished(batch, position).own(position, view);
+  if (picture.memory == nullptr) return py::none();
+  return capsule_of(job, 1, picture.size, picture.memory);
 }
 
 std::vector<std::pair<size_t, size_t>> sizes(const Batch& batch) {
@@ -302,6 +322,10 @@ void register_decode_pool(py::module_& module) {
           "The pixels of a view as a DLPack capsule of shape (N, C, H, W); after wait(). Each call "
           "gives a capsule over the same memory, which is held until the batch and all tensors "
           "over it are gone. No sample can be written any more.")
+      .def(
+          "take_own", &take_own, py::arg("position"), py::arg("view") = 0,
+          "The same of a sample's picture, (1, C, H, W), where they have sizes of their own; None: "
+          "it failed.")
       .def("sizes", &sizes, "(height, width) of each sample's picture; after wait().")
       .def(
           "transform_pixels", &transform_pixels, py::arg("position"), py::kw_only(),

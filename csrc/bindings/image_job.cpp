@@ -112,7 +112,8 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
              std::shared_ptr<Recipe> recipe, const std::optional<std::pair<size_t, size_t>>& output,
              bool any_size, size_t channels, const std::optional<NormalizeSpec>& normalize,
              DecodeMode decode, bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels,
-             const MappedSeekFiles* seek_indices, bool upright, std::vector<float> table) {
+             const MappedSeekFiles* seek_indices, bool upright, std::vector<float> table,
+             bool own_sizes) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
@@ -126,6 +127,7 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
   job->jpeg.work_limit = most_jpeg_work(pixel_limit);
   job->large_pixels = large_pixels;
   job->upright = upright;
+  job->own_sizes = own_sizes;
   if (seek_indices != nullptr) job->seek_indices = seek_indices->files;
   job->output = planar ? ImageJob::Output::kNchwBytes : ImageJob::Output::kNhwcBytes;
   if (any_size) job->output = ImageJob::Output::kAnySize;
@@ -262,7 +264,7 @@ void register_image_job(py::module_& module) {
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
            py::arg("large_pixels") = kPillowPixelLimit / 2, py::arg("seek_indices") = nullptr,
            py::arg("upright") = false, py::arg("table") = std::vector<float>(),
-           py::keep_alive<1, 2>(), py::keep_alive<1, 14>())
+           py::arg("own_sizes") = false, py::keep_alive<1, 2>(), py::keep_alive<1, 14>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
       .def(
           "over",

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -50,6 +51,10 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   Buffer* allocate(size_t bytes);
   /// The same, given back by its last holder.
   std::shared_ptr<std::byte> share(size_t bytes);
+  /// share() of this pool, for threads that know nothing of it.
+  std::function<std::shared_ptr<std::byte>(size_t bytes)> sharing() {
+    return [pool = shared_from_this()](size_t bytes) { return pool->share(bytes); };
+  }
   /// Called by the tensor's deleter: any thread, no GIL, also after fork (then the block is simply
   /// unmapped in the child) and after the loader is gone.
   static void deallocate(Buffer* buffer) noexcept;

@@ -51,13 +51,13 @@ DecodeBatch::DecodeBatch(const std::shared_ptr<const ImageJob>& job,
                          std::shared_ptr<DecodeQuota> quota, std::vector<uint64_t> indices,
                          std::vector<uint64_t> seeds,
                          const std::function<Memory(size_t bytes)>& memory)
-    : DecodeBatch(std::vector<View>{View{{job}, 0, nullptr}}, std::move(quota), std::move(indices),
-                  Keys{{}, std::move(seeds), {}}, memory) {}
+    : DecodeBatch(std::vector<View>{View{{job}, 0, nullptr, {}}}, std::move(quota),
+                  std::move(indices), Keys{{}, std::move(seeds), {}}, memory) {}
 
 DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> quota,
-                         std::vector<uint64_t> indices, Keys keys,
-                         const std::function<Memory(size_t bytes)>& memory)
+                         std::vector<uint64_t> indices, Keys keys, Allocate memory)
     : views_(std::move(views)),
+      memory_(std::move(memory)),
       quota_(std::move(quota)),
       indices_(std::move(indices)),
       keys_(std::move(keys)),
@@ -98,11 +98,15 @@ DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> q
       throw InvalidArgument("picture " + std::to_string(view.number) + " of a sample; " +
                             std::to_string(kMostPictures) + " are the most");
     }
+    if (view.jobs.front()->own_sizes) {
+      view.own.resize(samples);
+      continue;
+    }
     const size_t bytes = view.jobs.front()->sample_bytes();
     if (samples > std::numeric_limits<size_t>::max() / std::max<size_t>(bytes, 1)) {
       throw std::bad_alloc();
     }
-    view.memory = memory(samples * bytes);
+    view.memory = memory_(samples * bytes);
   }
   failures_.reserve(samples);  // a thread that has no memory has to be able to say so
   if (source.may_wait()) {
@@ -112,17 +116,25 @@ DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> q
 }
 
 void DecodeBatch::views_of(size_t position, std::vector<PictureView>& found,
-                           std::optional<uint32_t> kind) const {
+                           std::optional<uint32_t> kind) {
   found.clear();
   const uint32_t own = keys_.kinds.empty() ? 0 : keys_.kinds[position];
   for (size_t i = 0; i < views_.size(); ++i) {
-    const View& view = views_[i];
+    View& view = views_[i];
     const uint32_t wanted = kind.value_or(own);
     if (wanted >= view.jobs.size()) {
       throw InvalidArgument("a sample of kind " + std::to_string(wanted) + " in a view of " +
                             std::to_string(view.jobs.size()));
     }
-    found.push_back(PictureView{view.jobs[wanted].get(), view.number, sample(position, i)});
+    PictureView& made = found.emplace_back();
+    made.job = view.jobs[wanted].get();
+    made.number = view.number;
+    if (view.own.empty()) {
+      made.out = sample(position, i);
+    } else {
+      made.own = &view.own[position];
+      made.allocate = &memory_;
+    }
   }
 }
 

@@ -60,6 +60,7 @@ class DecodeBatch : public PieceBatch {
     std::vector<std::shared_ptr<const ImageJob>> jobs;
     uint32_t number = 0;  ///< which picture of its sample it is
     Memory memory;
+    std::vector<OwnPicture> own;  ///< of each sample, where pictures have sizes of their own
   };
 
   /// What the pictures are drawn from.
@@ -70,12 +71,11 @@ class DecodeBatch : public PieceBatch {
   };
 
   /// The jobs of `views` have the source of the first one. `memory` is called once for each view,
-  /// with the number of bytes. Throws what it throws, InvalidArgument for another number of keys,
-  /// for jobs of several sources or forms, for a kind that a view does not have, and for an index
-  /// that the source does not have.
+  /// with the number of bytes, or on decode threads for each picture of a size of its own. Throws
+  /// what it throws, InvalidArgument for another number of keys, for jobs of several sources or
+  /// forms, for a kind that a view does not have, and for an index that the source does not have.
   DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> quota,
-              std::vector<uint64_t> indices, Keys keys,
-              const std::function<Memory(size_t bytes)>& memory);
+              std::vector<uint64_t> indices, Keys keys, Allocate memory);
   /// One view of each sample, drawn by its index.
   DecodeBatch(const std::shared_ptr<const ImageJob>& job, std::shared_ptr<DecodeQuota> quota,
               std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
@@ -110,7 +110,8 @@ class DecodeBatch : public PieceBatch {
     return {keys_.samples.empty() ? indices_[position] : keys_.samples[position],
             keys_.seeds.size() == 1 ? keys_.seeds[0] : keys_.seeds[position]};
   }
-  /// Where a view of a sample goes. Throws InvalidArgument once its memory was released.
+  /// Where a view of a sample goes, if they have one size. Throws InvalidArgument once its memory
+  /// was released.
   std::byte* sample(size_t position, size_t view = 0) const {
     const View& wanted = views_.at(view);
     if (wanted.memory == nullptr) throw InvalidArgument("the batch's memory was taken already");
@@ -119,7 +120,7 @@ class DecodeBatch : public PieceBatch {
   /// The views of a sample, with where they go. `kind`: none is the sample's own. Throws as
   /// sample() does, and InvalidArgument for a kind that is not there.
   void views_of(size_t position, std::vector<PictureView>& found,
-                std::optional<uint32_t> kind = {}) const;
+                std::optional<uint32_t> kind = {});
   /// The size of each sample's picture; zeros where the header could not be read. Valid once done.
   const std::vector<ImageSize>& sizes() const { return sizes_; }
   /// Notes the size of a picture that another decoder made. Of a batch that is done.
@@ -128,11 +129,16 @@ class DecodeBatch : public PieceBatch {
   const std::vector<Failure>& failures() const { return failures_; }
   /// Hands over the memory of a view of a batch that is done, once: nullptr from then on.
   Memory release_memory(size_t view = 0) { return std::move(views_.at(view).memory); }
+  /// A sample's picture of its own size, of a batch that is done; without memory if it failed.
+  const OwnPicture& own(size_t position, size_t view = 0) const {
+    return views_.at(view).own.at(position);
+  }
 
  private:
   friend class DecodePool;
 
-  std::vector<View> views_;
+  std::vector<View> views_;  // `own` of a sample is written by the thread that has it
+  const Allocate memory_;
   const std::shared_ptr<DecodeQuota> quota_;
   const std::vector<uint64_t> indices_;
   const Keys keys_;

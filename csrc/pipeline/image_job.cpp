@@ -10,12 +10,28 @@ namespace {
 constexpr size_t kRgb = 3;
 constexpr size_t kBytes = 256;  // the values that there are
 
+/// What is done to the pixels of a picture, whatever its size.
+void validate_end(const ImageJob& job) {
+  if (job.channels != 1 && job.channels != kRgb) {
+    throw InvalidArgument("pictures of " + std::to_string(job.channels) +
+                          " channels; they have one or three");
+  }
+  if (job.output == ImageJob::Output::kLookedUp && job.table.size() != job.channels * kBytes) {
+    throw InvalidArgument("a table of " + std::to_string(job.table.size()) +
+                          " floats; each channel has 256");
+  }
+  if (job.output == ImageJob::Output::kNormalized) validate(job.normalize);
+}
+
 }  // namespace
 
-size_t ImageJob::sample_bytes() const {
-  if (output == Output::kNormalized) return normalize.out_bytes();
-  const size_t element = output == Output::kLookedUp ? sizeof(float) : 1;
-  return made_size().height * made_size().width * channels * element;
+size_t ImageJob::sample_bytes() const { return bytes_of(made_size()); }
+
+size_t ImageJob::bytes_of(const ImageSize& size) const {
+  size_t element = 1;
+  if (output == Output::kNormalized) element = bytes_per_element(normalize.out_type);
+  if (output == Output::kLookedUp) element = sizeof(float);
+  return size.height * size.width * channels * element;
 }
 
 ImageSize ImageJob::made_size() const {
@@ -23,8 +39,9 @@ ImageSize ImageJob::made_size() const {
 }
 
 bool ImageJob::makes_as(const ImageJob& other) const {
-  const bool alike =
-      output == other.output && channels == other.channels && made_size() == other.made_size();
+  const bool alike = output == other.output && channels == other.channels &&
+                     own_sizes == other.own_sizes &&
+                     (own_sizes || made_size() == other.made_size());
   if (!alike || output != Output::kNormalized) return alike;
   return normalize.out_type == other.normalize.out_type &&
          normalize.out_layout == other.normalize.out_layout;
@@ -35,6 +52,7 @@ void validate(const ImageJob& job) {
   validate(job.transform);
   if (job.output == ImageJob::Output::kAnySize) return;
   const ImageSize size = job.made_size();
+  if (job.own_sizes) return validate_end(job);
   if (size.height == 0 || size.width == 0) {
     throw InvalidArgument("the pictures would come out in different sizes");
   }
@@ -43,16 +61,8 @@ void validate(const ImageJob& job) {
                           std::to_string(size.height) + " pixels; an edge has at most " +
                           std::to_string(kMaxImageEdge));
   }
-  if (job.channels != 1 && job.channels != kRgb) {
-    throw InvalidArgument("pictures of " + std::to_string(job.channels) +
-                          " channels; they have one or three");
-  }
-  if (job.output == ImageJob::Output::kLookedUp && job.table.size() != job.channels * kBytes) {
-    throw InvalidArgument("a table of " + std::to_string(job.table.size()) +
-                          " floats; each channel has 256");
-  }
+  validate_end(job);
   if (job.output != ImageJob::Output::kNormalized) return;
-  validate(job.normalize);
   const NormalizeSpec& spec = job.normalize;
   if (spec.batch != 1 || spec.channels != static_cast<int>(job.channels) ||
       spec.in_layout != Layout::kNhwc || !(ImageSize{spec.height, spec.width} == size)) {

@@ -46,12 +46,16 @@ struct ImageJob {
   /// finished picture has one, unless `output` is kAnySize.
   size_t channels = 3;
   NormalizeSpec normalize;  ///< kNormalized: of one picture (batch 1, in_layout NHWC)
+  /// Each picture is as large as it comes out, with `output` saying the rest. The memory of each is
+  /// made when its size is known.
+  bool own_sizes = false;
   /// kLookedUp: of each channel, the value of every byte. The steps that make floats of bytes round
   /// now here, now there, and a table gives their very values.
   std::vector<float> table;
 
-  ImageSize made_size() const;  ///< of each finished picture
-  size_t sample_bytes() const;
+  ImageSize made_size() const;  ///< of each finished picture, unless they have `own_sizes`
+  size_t sample_bytes() const;  ///< of one of that size
+  size_t bytes_of(const ImageSize& size) const;
   /// Whether both make pictures of one form: size, channels, type and layout.
   bool makes_as(const ImageJob& other) const;
 };

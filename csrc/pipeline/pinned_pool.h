@@ -36,6 +36,10 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   /// A block of at least `bytes`, contents undefined. Let go of it on any thread. Throws what the
   /// allocator throws.
   std::shared_ptr<std::byte> share(size_t bytes);
+  /// share() of this pool, for threads that know nothing of it.
+  std::function<std::shared_ptr<std::byte>(size_t bytes)> sharing() {
+    return [pool = shared_from_this()](size_t bytes) { return pool->share(bytes); };
+  }
   /// One more holder of the block in which these bytes lie, pointing at them. nullptr if they lie
   /// in none that is held.
   std::shared_ptr<std::byte> holder(const void* address, size_t bytes);

@@ -104,7 +104,7 @@ PictureRegion region_of(const CropBox& box) {
 
 /// Throws InvalidArgument for a picture that has not the size of all.
 void check_made(const ImageJob& job, const ImageSize& made) {
-  if (job.output == ImageJob::Output::kAnySize) return;
+  if (job.output == ImageJob::Output::kAnySize || job.own_sizes) return;
   const ImageSize wanted = job.made_size();
   if (made == wanted) return;
   throw InvalidArgument("the transform makes a picture of " + std::to_string(made.width) + "x" +
@@ -139,11 +139,12 @@ CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry
   if (job.recipe == nullptr) check_made(job, size);
   if (job.recipe != nullptr || job.output == ImageJob::Output::kAnySize) {
     finished_ = canvas_.begin(size);
-  } else if (job.output == ImageJob::Output::kNhwcBytes && job.channels == kRgb) {
+  } else if (job.output == ImageJob::Output::kNhwcBytes && job.channels == kRgb && !job.own_sizes) {
     finished_ = static_cast<uint8_t*>(out);
   } else {
     finished_ = at_least(pixels_, size.height * row_bytes);
   }
+  made_ = size;
   const ResizeInput input = reduced(geometry.box, denominator);
   const CenterCrop& window = geometry.window;
   ResizeSpec spec;
@@ -177,35 +178,41 @@ void SampleDecoder::apply_recipe(const SampleKey& key, const PictureView& view,
     apply(operation, canvas_, stop);
   }
   check_made(job, canvas_.size());
+  made_ = canvas_.size();
   finished_ = canvas_.pixels();
 }
 
-void SampleDecoder::finish(const ImageJob& job, void* out) {
+void SampleDecoder::finish(const PictureView& view) {
+  const ImageJob& job = *view.job;
+  if (job.output == ImageJob::Output::kAnySize) return;  // it stays on the canvas
+  void* out = view.out;
+  const size_t bytes = job.bytes_of(made_);
+  if (job.own_sizes) {
+    if (view.own == nullptr || view.allocate == nullptr) {
+      throw InvalidArgument("a picture of its own size needs memory of its own");
+    }
+    *view.own = OwnPicture{made_, (*view.allocate)(bytes)};
+    out = view.own->memory.get();
+  }
+  const size_t pixels = made_.height * made_.width;
   if (job.output == ImageJob::Output::kLookedUp) {
-    const size_t pixels = job.made_size().height * job.made_size().width;
     return look_up(job, finished_, pixels, static_cast<float*>(out));
   }
-  if (job.channels == 1 && job.output != ImageJob::Output::kAnySize) {
-    const size_t pixels = job.made_size().height * job.made_size().width;
-    if (job.output != ImageJob::Output::kNormalized) {
-      return take_grey(finished_, pixels, static_cast<uint8_t*>(out));
-    }
-    take_grey(finished_, pixels, finished_);
-    return normalize(job.normalize, finished_, out);
+  const bool normalized = job.output == ImageJob::Output::kNormalized;
+  if (job.channels == 1) {
+    take_grey(finished_, pixels, normalized ? finished_ : static_cast<uint8_t*>(out));
+    if (!normalized) return;
   }
-  switch (job.output) {
-    case ImageJob::Output::kNhwcBytes:
-      if (finished_ != out) std::memcpy(out, finished_, job.sample_bytes());
-      return;
-    case ImageJob::Output::kAnySize:
-      return;  // it stays on the canvas
-    case ImageJob::Output::kLookedUp:
-      return;  // done above
-    case ImageJob::Output::kNchwBytes:
-      return split_rgb(finished_, job.sample_bytes() / kRgb, static_cast<uint8_t*>(out));
-    case ImageJob::Output::kNormalized:
-      return normalize(job.normalize, finished_, out);
+  if (normalized) {
+    NormalizeSpec spec = job.normalize;
+    spec.height = made_.height;
+    spec.width = made_.width;
+    return normalize(spec, finished_, out);
   }
+  if (job.output == ImageJob::Output::kNchwBytes) {
+    return split_rgb(finished_, pixels, static_cast<uint8_t*>(out));
+  }
+  if (finished_ != out) std::memcpy(out, finished_, bytes);
 }
 
 void SampleDecoder::give_back() {
@@ -357,7 +364,7 @@ void SampleDecoder::decode_view(const SampleKey& key, const PictureView& view, b
   times_.decode += lap();
   apply_recipe(key, view, stop);
   times_.recipe += lap();
-  finish(job, view.out);
+  finish(view);
   times_.finish += lap();
 }
 
@@ -429,7 +436,7 @@ void SampleDecoder::decode_turned(const SampleBytes& file, const SampleKey& key,
     times_.decode += lap();
     apply_recipe(key, view, stop);
     times_.recipe += lap();
-    finish(job, view.out);
+    finish(view);
     times_.finish += lap();
   }
 }
@@ -464,7 +471,7 @@ void SampleDecoder::finish_view(const SampleKey& key, const PictureView& view,
   times_.decode += lap();
   apply_recipe(key, view, stop);
   times_.recipe += lap();
-  finish(*view.job, view.out);
+  finish(view);
   times_.finish += lap();
 }
 
@@ -475,7 +482,7 @@ void SampleDecoder::transform(const SampleKey& key, const PictureView& view, con
       draw_geometry(view.job->transform, size, key.seed, key.sample, view.number);
   push_pixels(view, geometry, pixels, whole(size));
   apply_recipe(key, view, nullptr);
-  finish(*view.job, view.out);
+  finish(view);
 }
 
 SampleDraw SampleDecoder::draw(const ImageJob& job, uint64_t index, const SampleKey& key,

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -26,11 +28,22 @@ struct SampleKey {
   uint64_t seed = 0;
 };
 
+/// A finished picture of a size of its own, in memory of its own.
+struct OwnPicture {
+  ImageSize size;
+  std::shared_ptr<std::byte> memory;
+};
+
+/// Makes memory for so many bytes. Called on any thread. May throw std::bad_alloc.
+using Allocate = std::function<std::shared_ptr<std::byte>(size_t bytes)>;
+
 /// One of the pictures that are made of a sample's file.
 struct PictureView {
   const ImageJob* job = nullptr;
-  uint32_t number = 0;  ///< which picture of its sample it is
-  void* out = nullptr;  ///< `job->sample_bytes()`
+  uint32_t number = 0;        ///< which picture of its sample it is
+  void* out = nullptr;        ///< `job->sample_bytes()`, unless pictures have sizes of their own
+  OwnPicture* own = nullptr;  ///< where such a picture is put
+  const Allocate* allocate = nullptr;
 };
 
 /// A file that may be read ahead of the decoder.
@@ -137,7 +150,7 @@ class SampleDecoder {
   /// Decodes and resizes them; `timed` looks at the clock at each.
   void push_rows(size_t rows, bool timed);
   void apply_recipe(const SampleKey& key, const PictureView& view, const std::atomic<bool>* stop);
-  void finish(const ImageJob& job, void* out);
+  void finish(const PictureView& view);
 
   PictureDecoder picture_;
   Resizer resizer_;
@@ -151,6 +164,7 @@ class SampleDecoder {
   ImageSize stored_;  // the size before it is turned
   ImageSize size_;
   uint8_t* finished_ = nullptr;  // where the finished NHWC picture lies
+  ImageSize made_;               // its size
   StageTimes times_;
   uint64_t large_ = 0;
   uint64_t decodes_ = 0;

@@ -27,7 +27,7 @@ from fastloader.transforms._chain import Chain
 from fastloader.transforms._job import Job, make_job, make_pixels
 from fastloader.transforms._pillow import decoded_rgb, naming, open_rgb
 from fastloader.transforms._reader.beginning import read_beginning
-from fastloader.transforms._reader.chain import read_chain, steps_of
+from fastloader.transforms._reader.chain import DIFFERENT_SIZES, read_chain, steps_of
 from fastloader.transforms._reader.kinds import global_hooks, is_read, own_classes
 from fastloader.transforms._recipe import draw
 from fastloader.transforms._recipe.operations import RESAMPLINGS
@@ -281,14 +281,21 @@ class ReadTransform:
 
     Attributes: ``chain``, what is done without Python; ``rest``, the steps behind it; ``whole``, whether
     every picture comes out as a tensor of one shape, with nothing left for Python to do; ``why``, in
-    words, if it does not.
+    words, if it does not; ``own_sizes``, the transform read to its end, if only their shapes differ.
     """
 
-    def __init__(self, chain: Chain, rest: list[Callable[[Any], Any]], why: str = "") -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        rest: list[Callable[[Any], Any]],
+        why: str = "",
+        own_sizes: ReadTransform | None = None,
+    ) -> None:
         self.chain = chain
         self.rest = rest
         self.whole = not why
         self.why = why
+        self.own_sizes = own_sizes
 
     @functools.cached_property
     def encoded_chain(self) -> bytes:
@@ -372,18 +379,22 @@ def _stamp(transform: Any) -> Iterator[Any]:
 
 def _read(transform: Any) -> ReadTransform:
     if transform is None:
-        return ReadTransform(
-            Chain(tensor=True), [], "without a transform pictures keep their sizes"
-        )
+        chain, why = Chain(tensor=True), "without a transform pictures keep their sizes"
+        return ReadTransform(chain, [], why, ReadTransform(chain, []))
+    own_sizes = None
     try:
-        return ReadTransform(read_chain(transform, ours_ends_in_tensor=True), [])
+        chain = read_chain(transform, ours_ends_in_tensor=True, sized=False)
     except NotNative as refusal:
         why = str(refusal)
+    else:
+        own_sizes, why = ReadTransform(chain, []), DIFFERENT_SIZES
+        if chain.size is not None:
+            return own_sizes
     try:
         beginning = read_beginning(transform, ours_ends_in_tensor=True)
     except NotNative:
-        return ReadTransform(Chain(), list(steps_of(transform)), why)
-    return ReadTransform(beginning.chain, beginning.rest, why)
+        return ReadTransform(Chain(), list(steps_of(transform)), why, own_sizes)
+    return ReadTransform(beginning.chain, beginning.rest, why, own_sizes)
 
 
 # ---- One encoded picture, made on the calling thread.

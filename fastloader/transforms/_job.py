@@ -41,7 +41,7 @@ def make_job(
         source=source,
         transform=transform,
         recipe=recipe,
-        any_size="output" not in options,
+        any_size="output" not in options and not options.get("own_sizes"),
         planar=options.pop("planar", False),
         decode=getattr(native.DecodeMode, decode.mode.upper()),
         pad_truncated=decode.truncated == "pad",
@@ -69,19 +69,19 @@ class Job:
         planar: bool = True,
         **options: Any,
     ) -> Job:
-        """Makes a native job for batches, whose pictures all have the chain's size. ``normalization``:
-        what is done to them; None leaves bytes. ``planar``: whether they come as NCHW, else as NHWC."""
+        """Makes a native job for batches, whose pictures all have the chain's size, or each its own if
+        the chain does not say one. ``normalization``: what is done to them; None leaves bytes.
+        ``planar``: whether they come as NCHW, else as NHWC."""
         size, spec = chain.size, None
-        assert size is not None
         if normalization is not None:
-            spec = make_spec((1, chain.channels, *size), True, normalization)
+            spec = make_spec((1, chain.channels, *(size or (1, 1))), True, normalization)
+        options |= {"own_sizes": True} if size is None else {"output": size}
         return cls(
             chain,
             make_job(
                 source,
                 chain.native(),
                 chain.native_recipe(),
-                output=size,
                 channels=chain.channels,
                 normalize=spec,
                 planar=planar,

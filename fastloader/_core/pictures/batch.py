@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fastloader._core.machine import extension
+from fastloader.transforms._chain import Chain
 from fastloader.transforms._job import Job
 from fastloader.transforms._recipe import draw
 
@@ -99,6 +100,11 @@ class PictureBatch(Protocol):
         """Returns the pixels of a view, of shape (N, C, H, W). No position can be written any more."""
         ...
 
+    def rows(self, view: int = 0) -> list[torch.Tensor]:
+        """Returns the pixels of each position, of shape (C, H, W): rows of `take`, or tensors of their
+        own where pictures have sizes of their own. What failed holds anything."""
+        ...
+
     def redo(self, position: int, picture: Any, other: Other | None = None) -> None:
         """Makes a failed position of a Pillow picture. ``other``: the file that it is of, if it is not
         the position's own; that file's draws and job are taken then."""
@@ -119,6 +125,7 @@ class NativeBatch:
     """
 
     def __init__(self, request: PictureRequest, quota: Any, memory: Any) -> None:
+        self._request = request
         self._batch = extension.native.DecodeBatch(
             views=[([_native_of(job) for job in jobs], number) for jobs, number in request.views],
             quota=quota,
@@ -134,6 +141,12 @@ class NativeBatch:
     def take(self, view: int = 0) -> torch.Tensor:
         return torch.from_dlpack(self._batch.take(view))
 
+    def rows(self, view: int = 0) -> list[torch.Tensor]:
+        if self._request.views[view][0][0].chain.size is not None:
+            return list(self.take(view))
+        taken = [self._batch.take_own(each, view) for each in range(len(self._request.files))]
+        return [_nothing() if each is None else torch.from_dlpack(each)[0] for each in taken]
+
     def redo(self, position: int, picture: Any, other: Other | None = None) -> None:
         pixels = np.ascontiguousarray(np.asarray(picture))
         height, width, _ = pixels.shape
@@ -146,6 +159,10 @@ class NativeBatch:
         self._batch.decode_other(position, index=other.file, seed=seed, kind=other.kind)
 
 
+def _nothing() -> torch.Tensor:
+    return torch.empty((0, 0, 0), dtype=torch.uint8, device="cpu")
+
+
 def _native_of(job: Job) -> _native.ImageJob:
     assert job.native is not None
     return job.native
@@ -153,10 +170,11 @@ def _native_of(job: Job) -> _native.ImageJob:
 
 @dataclasses.dataclass
 class MadePart:
-    """The result of Pillow's work on a batch. ``pixels``: of each view. ``sizes``: the (height, width)
+    """The result of Pillow's work on a batch. ``pixels``: of each view, or of each position in it where
+    pictures have sizes of their own. ``sizes``: the (height, width)
     of each position's picture. ``failed``: why there is none, by position."""
 
-    pixels: list[torch.Tensor]
+    pixels: list[torch.Tensor | list[torch.Tensor]]
     sizes: list[tuple[int, int]]
     failed: dict[int, str]
 
@@ -183,7 +201,9 @@ class PillowBatch:
         self.made = MadePart([], [(0, 0)] * len(files), {})
         for jobs, _number in request.views:
             chain = jobs[0].chain
-            assert chain.size is not None
+            if chain.size is None:
+                self.made.pixels.append([_nothing()] * len(files))
+                continue
             shape = (len(files), chain.channels, *chain.size)
             dtype = torch.float32 if chain.floating else torch.uint8
             self.made.pixels.append(torch.empty(shape, dtype=dtype, device="cpu"))
@@ -222,7 +242,12 @@ class PillowBatch:
         return self.made.sizes
 
     def take(self, view: int = 0) -> torch.Tensor:
-        return self.made.pixels[view]
+        pixels = self.made.pixels[view]
+        assert isinstance(pixels, torch.Tensor)
+        return pixels
+
+    def rows(self, view: int = 0) -> list[torch.Tensor]:
+        return list(self.made.pixels[view])
 
     def redo(self, position: int, picture: Any, other: Other | None = None) -> None:
         self._write(position, picture, self._request.seed(position), other)
@@ -237,8 +262,19 @@ class PillowBatch:
             chain = job.chain
             made = draw.apply_chain(chain, picture, seed, sample, number)
             pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)[: chain.channels]
-            if chain.floating:
+            if isinstance(out, list):
+                out[position] = _finished(chain, pixels)
+            elif chain.floating:
                 chain.normalization.apply(pixels[None], out[position : position + 1])
             else:
                 out[position] = pixels
         self.made.sizes[position] = picture.height, picture.width
+
+
+def _finished(chain: Chain, pixels: torch.Tensor) -> torch.Tensor:
+    """Normalises a picture of its own size as its chain says."""
+    if not chain.floating:
+        return pixels.contiguous()
+    normalization = chain.normalization
+    out = normalization.output((1, *pixels.shape), pixels.device)
+    return normalization.apply(pixels[None], out)[0]

@@ -352,13 +352,14 @@ class RowPictures(InPlace):
             left = _left(failures)
         elif failures or bad:
             kept = self._repaired(decoder, pending, failures, notes, kept)
-        rows = list(self._erased(pending.batch.take(), asked, seeds))
+        rows = self._erased(pending.batch.rows(), asked, seeds)
         samples = []
         for position in kept:
             file, others = pending.files[position], columns[position]
             if file != asked[position]:  # another one is in its place
                 others = None
-            part, row = self.part(file), rows[position]
+            part = self.part(file)
+            row: Any = rows[position]
             if position in left:
                 row = self._by_pillow(file, part, seeds[position if len(seeds) > 1 else 0])
             elif self._wrap is not None:
@@ -421,13 +422,22 @@ class RowPictures(InPlace):
         notes.bad = policy.noted
         return all_of_it if kept is None else kept
 
-    def _erased(self, pixels: torch.Tensor, files: list[int], seeds: list[int]) -> torch.Tensor:
+    def _erased(
+        self, rows: list[torch.Tensor], files: list[int], seeds: list[int]
+    ) -> list[torch.Tensor]:
         erasing = self.images.chain.erasing
-        if erasing is not None:
-            boxes, drawn = erasing.draw(seeds, files, *pixels.shape[-2:])
-            for place, row in enumerate(pixels):
-                fill(row, erasing, boxes[place], drawn[place : place + 1])
-        return pixels
+        if erasing is None:
+            return rows
+        if self.images.chain.size is None:
+            for place, (row, file) in enumerate(zip(rows, files, strict=True)):
+                if row.numel():
+                    seed = seeds[0] if len(seeds) == 1 else seeds[place]
+                    erased(row, erasing, seed, file, inplace=True)
+            return rows
+        boxes, drawn = erasing.draw(seeds, files, *self.images.chain.size)
+        for place, row in enumerate(rows):
+            fill(row, erasing, boxes[place], drawn[place : place + 1])
+        return rows
 
     def _by_pillow(self, file: int, part: int, seed: int) -> Any | None:
         """Makes a picture that the decode threads could not make; None if the dataset is to."""

@@ -93,7 +93,7 @@ class KnownSamples(KnownBeginning):
     def chain(
         self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
     ) -> Chain:
-        whole = WholeTransform().chain(transform, ours_ends_in_tensor, of)
+        whole = read_chain(transform, ours_ends_in_tensor, of, sized=False)
         wrap = wrapper(transform)
         if whole.erasing is not None:
             transform = without_erasing(transform)

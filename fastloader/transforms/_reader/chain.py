@@ -316,10 +316,14 @@ _TO_DTYPE = ("ToDtype", "ConvertImageDtype")
 _BEHIND = ("timm ToTensor", *_TO_DTYPE, "ToPureTensor", "Normalize")
 _AFTER = (*_TO_DTYPE, "Normalize", "RandomErasing")  # which need a tensor
 
+DIFFERENT_SIZES = "the transform gives pictures of different sizes"
 
-def read_chain(transform: Any, ours_ends_in_tensor: bool, of: Chain | None = None) -> Chain:
+
+def read_chain(
+    transform: Any, ours_ends_in_tensor: bool, of: Chain | None = None, sized: bool = True
+) -> Chain:
     """Reads the steps of a transform into a chain. ``of``: a chain without a step, which says what is
-    known of the pictures that come.
+    known of the pictures that come. ``sized``: whether all pictures have to come out in one size.
 
     Raises:
         NotNative: which names the first step that is not known, or not known in its place.
@@ -333,8 +337,8 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool, of: Chain | None = Non
         _read_step(chain, step)
     if not chain.tensor and not (ours and ours_ends_in_tensor):
         raise NotNative("the transform ends in a Pillow image, which is not collated")
-    if chain.size is None:
-        raise NotNative("the transform gives pictures of different sizes")
+    if chain.size is None and sized:
+        raise NotNative(DIFFERENT_SIZES)
     in_delivered_units(chain)
     return chain
 

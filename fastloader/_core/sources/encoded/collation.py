@@ -321,7 +321,7 @@ class Making:
         for place in range(count):
             column = [self._images[row][place] for row in rows]
             alike = len({each.return_parameters for each in column}) == 1
-            if alike and taken.add(place, column) is None:
+            if alike and taken.add(place, column, own_sizes=True) is None:
                 places.append(place)
         if not places:
             return set()
@@ -476,14 +476,17 @@ class TakenApart:
         self._numbers: dict[Any, int] = {}  # of the sources
         self._chains: dict[bytes, int] = {}
 
-    def add(self, number: int, column: list[EncodedImage]) -> str | None:
+    def add(self, number: int, column: list[EncodedImage], own_sizes: bool = False) -> str | None:
         """Adds the pictures that stand in one place of every sample: those of this ``number`` in their
-        samples. Returns None, or why Python has to do with them, and nothing was added."""
+        samples. ``own_sizes``: also those whose sizes differ. Returns None, or why Python has to do with
+        them, and nothing was added."""
         # Each transform once, because looking whether it has changed takes a while.
         transforms = {id(each.transform): each.transform for each in column}
         read = {key: read_transform(transform) for key, transform in transforms.items()}
-        for each in read.values():
-            if not each.whole:
+        for key, each in read.items():
+            if own_sizes and each.own_sizes is not None:
+                read[key] = each.own_sizes
+            elif not each.whole:
                 return each.why
         files = [self._number(each.encoded) for each in column]
         pickled = [read[id(each.transform)].encoded_chain for each in column]

@@ -370,9 +370,12 @@ class PendingPictures:
         each sample: a row of the tensor into which it was decoded, or that and its parameters."""
         record = self._settled()
         made: list[list[Any]] = [[None] * len(self.keys) for _ in self._batch.columns]
-        for part, view, pixels in self._taken():
-            for position, row in zip(part.positions, pixels, strict=True):
-                made[view.column][position] = row
+        for part, decoding in zip(self._parts, self._decoding, strict=True):
+            for number, view in enumerate(part.views):
+                rows = decoding.rows(number)
+                self._erase(view, part, rows)
+                for position, row in zip(part.positions, rows, strict=True):
+                    made[view.column][position] = row
         for number, column in enumerate(self._batch.columns):
             if column.parameters:
                 found = record.parameters(number)
@@ -458,10 +461,10 @@ class PendingPictures:
         for part, decoding in zip(self._parts, self._decoding, strict=True):
             for number, view in enumerate(part.views):
                 pixels = decoding.take(number)
-                self._erase(view, part, pixels)
+                self._erase(view, part, list(pixels))
                 yield part, view, pixels
 
-    def _erase(self, view: View, part: Part, pixels: torch.Tensor) -> None:
+    def _erase(self, view: View, part: Part, pixels: Sequence[torch.Tensor]) -> None:
         chains = [self._decoder.chain(self._batch.chains[each]) for each in view.chains]
         if all(each.erasing is None for each in chains):
             return
@@ -469,7 +472,7 @@ class PendingPictures:
         seeds = self._seeds(part.positions)
         for place, position in enumerate(part.positions):
             erasing = chains[part.kinds[place]].erasing
-            if erasing is not None:
+            if erasing is not None and pixels[place].numel():
                 seed = seeds[0] if len(seeds) == 1 else seeds[place]
                 erased(pixels[place], erasing, seed, self.keys[position], number, inplace=True)
 
