@@ -16,7 +16,6 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     Subset,
-    default_collate,
     random_split,
 )
 
@@ -273,10 +272,6 @@ class Wrapped(Dataset):
         return self.inner[index]
 
 
-def own_collate(samples):
-    return default_collate(samples)
-
-
 def own_worker_init(number):
     os.environ["OWN_WORKER"] = str(number)
 
@@ -314,12 +309,6 @@ STOPPED = {
     ),
     "subclass of Subset": (lambda r: OwnSubset(folder(r), [1, 2]), {}, "OwnSubset"),
     "wrapped": (lambda r: Wrapped(folder(r)), {}, "Wrapped"),
-    "target_transform": (
-        lambda r: ImageFolder(r, T.Compose(CHAIN), target_transform=str),
-        {},
-        "target_transform",
-    ),
-    "collate_fn": (folder, {"collate_fn": own_collate}, "own_collate"),
     "worker_init_fn": (
         folder,
         {"worker_init_fn": own_worker_init, "num_workers": 1},

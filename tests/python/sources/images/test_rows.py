@@ -94,7 +94,7 @@ def test_samples_are_the_datasets(root, way, end):
 def test_pictures_of_sizes_of_their_own(root, way, end):
     """Of the files' and of the shorter edge's; grey ones too, and those that only Pillow knows."""
     for steps in ([], [v1.Resize(20)], [v1.Resize(20), v1.Grayscale()]):
-        if "floats" == end and len(steps) == 2:
+        if end == "floats" and len(steps) == 2:
             continue  # Normalize has three means
         if end.startswith("v2") and "bytes" not in end and len(steps) == 2:
             continue
