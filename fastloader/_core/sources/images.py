@@ -95,11 +95,7 @@ class ImageSource(Source):
             raise NotNative(
                 "the transform ends in floats, which mean, std or dtype would normalise once more"
             )
-        channels = images.chain.channels
-        if wanted is not None and wanted.mean is not None and len(wanted.mean) != channels:
-            raise NotNative(
-                f"mean and std are of {len(wanted.mean)} channels, the images have {channels}"
-            )
+        _check_channels(images, wanted)
         return images
 
     def stand_in(self, loader: Loader, wanted: Normalization | None, reason: str) -> StandIn | None:
@@ -123,7 +119,7 @@ class ImageSource(Source):
         try:
             check_fetch()
             if extension.load() is not None:
-                return self._rows(loader, reason)
+                return self._rows(loader, wanted, reason)
         except NotNative:
             pass
         try:
@@ -144,11 +140,12 @@ class ImageSource(Source):
             return StandIn(begun, f"{reason}: with the native path's draws {beginnings[0].reach}")
         return StandIn(begun, f"native {beginnings[0].reach}{_indexed(images)} ({reason})")
 
-    def _rows(self, loader: Loader, reason: str) -> StandIn:
+    def _rows(self, loader: Loader, wanted: Normalization | None, reason: str) -> StandIn:
         """Makes pictures where the samples are made. Raises NotNative if the transform is not known to
         its end."""
         check_truncated(loader)
         images, reading = recognize_samples(loader.dataset)
+        _check_channels(images, wanted)
         beginnings = reading.beginnings
         begun = None
         alike = all(each.chain == beginnings[0].chain for each in beginnings)
@@ -300,6 +297,15 @@ class ImageSource(Source):
         else:
             times, more = decoder.times(), decoder.stats()
         return {"images": {**counted, "read_bytes": times.get("bytes", 0), **more}}
+
+
+def _check_channels(images: NativeImages, wanted: Normalization | None) -> None:
+    """Raises NotNative if the delivery's mean and std are of other pictures than these."""
+    channels = images.chain.channels
+    if wanted is not None and wanted.mean is not None and len(wanted.mean) != channels:
+        raise NotNative(
+            f"mean and std are of {len(wanted.mean)} channels, the images have {channels}"
+        )
 
 
 def _stages_of(
