@@ -335,11 +335,6 @@ STOPPED = {
     "native=False": (folder, {"native": False}, "native=False"),
     "mean of one channel": (folder, {"mean": [0.5], "std": [0.5], "skip": True}, "1 channel"),
     "iterable": (lambda r: Stream(8), {}, "iterable"),
-    "two transforms": (
-        lambda r: ConcatDataset([folder(r), folder(r, R, T.RandomHorizontalFlip(1), P)]),
-        {},
-        "ConcatDataset",
-    ),
 }
 
 
