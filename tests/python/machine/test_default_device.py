@@ -136,7 +136,8 @@ def test_folders_of_pictures(way, folder, native, workers):
         loader = FastLoader(
             data, batch_size=3, shuffle=True, num_workers=workers, **options, **way.options
         )
-        assert loader.plan().startswith("native" if native else "Python")
+        assert loader.plan().startswith("Python" if way.name == "pure" else "native")
+        assert ("then Python" in loader.plan()) == (not native and way.name != "pure")
         return loader
 
     wanted = epochs(make)
