@@ -27,8 +27,13 @@ from fastloader.transforms._chain import Chain
 from fastloader.transforms._job import Job, make_job, make_pixels
 from fastloader.transforms._pillow import decoded_rgb, naming, open_rgb
 from fastloader.transforms._reader.beginning import read_beginning
-from fastloader.transforms._reader.chain import DIFFERENT_SIZES, read_chain, steps_of
-from fastloader.transforms._reader.kinds import global_hooks, is_read, own_classes
+from fastloader.transforms._reader.chain import (
+    DIFFERENT_SIZES,
+    read_chain,
+    steps_of,
+    wrapper,
+)
+from fastloader.transforms._reader.kinds import global_hooks, is_ours, is_read, own_classes
 from fastloader.transforms._recipe import draw
 from fastloader.transforms._recipe.operations import RESAMPLINGS
 from fastloader.transforms.tensors import erased, numbered
@@ -387,14 +392,27 @@ def _read(transform: Any) -> ReadTransform:
     except NotNative as refusal:
         why = str(refusal)
     else:
-        own_sizes, why = ReadTransform(chain, []), DIFFERENT_SIZES
         if chain.size is not None:
-            return own_sizes
+            return ReadTransform(chain, [])
+        why = DIFFERENT_SIZES
+        # What others make of bytes is theirs: their steps round in other places, or wrap the tensor.
+        if _ends_in_own_way(transform, chain):
+            own_sizes = ReadTransform(chain, [])
     try:
         beginning = read_beginning(transform, ours_ends_in_tensor=True)
     except NotNative:
         return ReadTransform(Chain(), list(steps_of(transform)), why, own_sizes)
     return ReadTransform(beginning.chain, beginning.rest, why, own_sizes)
+
+
+def _ends_in_own_way(transform: Any, chain: Chain) -> bool:
+    """Returns whether the end of a transform is ours, or gives plain tensors of bytes."""
+    if all(map(is_ours, steps_of(transform))):
+        return True
+    try:
+        return not chain.floating and wrapper(transform) is None
+    except NotNative:
+        return False
 
 
 # ---- One encoded picture, made on the calling thread.

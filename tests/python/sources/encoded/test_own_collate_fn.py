@@ -6,12 +6,15 @@ import typing
 
 import pytest
 import torch
-from pictures import plain_folder
+from pictures import import_torchvision, plain_folder
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from fastloader import EncodedImage, FastLoader
 from fastloader import transforms as T
 from support import same
+
+v1 = import_torchvision().transforms
+v2 = pytest.importorskip("torchvision.transforms.v2")
 
 COUNT = 14
 LARGE = T.Compose(
@@ -50,6 +53,11 @@ SAMPLES = {
     "as many as it likes": lambda path, i: ([EncodedImage(path, SMALL) for _ in range(i % 3)], i),
     "several sizes": lambda path, i: (EncodedImage(path, LARGE if i % 2 else SMALL), i),
     "of any size": lambda path, i: (EncodedImage(path, T.PILToTensor()), EncodedImage(path, SMALL)),
+    "torchvision's, of any size": lambda path, i: (
+        EncodedImage(path, v1.Compose([v1.Resize(20), v1.ToTensor()])),
+        EncodedImage(path, v2.Compose([v2.Resize(20), v2.ToImage()])),
+        EncodedImage(path, v1.PILToTensor()),
+    ),
     "without a transform": lambda path, i: (EncodedImage(path), i),
     "a step of the user's": lambda path, i: EncodedImage(path, T.Compose([*LARGE.transforms, abs])),
     "a step of the user's, numbered": lambda path, i: (
