@@ -33,11 +33,14 @@ struct Batch {
   bool done = false;
   // By view: moved here by its first take(), shared with every capsule.
   std::vector<DecodeBatch::Memory> taken;
+  // By view: the tensors into which it is decoded, or None.
+  py::object held;
 };
 
 /// Waits for a thread that is at one of its samples.
 struct DeleteBatch {
   void operator()(Batch* batch) const {
+    const py::object held = std::move(batch->held);  // goes last, with the GIL
     const WithoutGil unlocked;
     DecodePool::shared().cancel(*batch->decode);
     delete batch;
@@ -69,11 +72,25 @@ Allocate memory_in(const Destination& destination) {
   };
 }
 
-BatchPtr submit(const std::vector<std::pair<std::vector<Job>, uint32_t>>& views,
-                const std::shared_ptr<DecodeQuota>& quota, std::vector<uint64_t> indices,
-                std::vector<uint64_t> samples, std::vector<uint64_t> seeds,
-                std::vector<uint32_t> kinds, const Destination& memory) {
-  if (quota == nullptr || std::visit([](const auto& held) { return held == nullptr; }, memory)) {
+/// Without the GIL: threads may have to be started, and are to be woken.
+void submit(Batch& batch, std::vector<DecodeBatch::View> views,
+            const std::shared_ptr<DecodeQuota>& quota, std::vector<uint64_t> indices,
+            DecodeBatch::Keys keys, const Destination& memory) {
+  const WithoutGil unlocked;
+  batch.taken.resize(views.size());
+  batch.decode = std::make_shared<DecodeBatch>(std::move(views), quota, std::move(indices),
+                                               std::move(keys), memory_in(memory));
+  DecodePool& pool = DecodePool::shared();
+  pool.grow(pool.threads(*quota));
+  pool.submit(batch.decode);
+}
+
+BatchPtr make_batch(const std::vector<std::pair<std::vector<Job>, uint32_t>>& views,
+                    const std::shared_ptr<DecodeQuota>& quota, std::vector<uint64_t> indices,
+                    std::vector<uint64_t> samples, std::vector<uint64_t> seeds,
+                    std::vector<uint32_t> kinds, const Destination& memory,
+                    const std::vector<std::vector<uintptr_t>>& outs, py::object held) {
+  if (quota == nullptr || std::visit([](const auto& pool) { return pool == nullptr; }, memory)) {
     throw InvalidArgument("a batch needs a job, a quota and memory");
   }
   std::vector<DecodeBatch::View> wanted;
@@ -85,22 +102,26 @@ BatchPtr submit(const std::vector<std::pair<std::vector<Job>, uint32_t>>& views,
         throw InvalidArgument("pictures of any size are not made in batches");
       }
     }
-    wanted.push_back({{jobs.begin(), jobs.end()}, number, nullptr, {}});
+    wanted.push_back({{jobs.begin(), jobs.end()}, number, nullptr, {}, {}});
+  }
+  if (!outs.empty() && outs.size() != wanted.size()) {
+    throw InvalidArgument("places of " + std::to_string(outs.size()) + " views in a batch of " +
+                          std::to_string(wanted.size()));
+  }
+  for (size_t view = 0; view < outs.size(); ++view) {
+    for (const uintptr_t out : outs[view]) {
+      wanted[view].outs.push_back(reinterpret_cast<std::byte*>(out));
+    }
   }
   if (std::holds_alternative<std::shared_ptr<Reservation>>(memory) &&
       (wanted.size() > 1 || wanted[0].jobs[0]->own_sizes)) {
     throw InvalidArgument("a slot holds one view, of pictures of one size");
   }
-  const WithoutGil unlocked;  // threads may have to be started, and are to be woken
   // Not a BatchPtr before it is submitted: there is nothing to cancel, and no GIL to let go of.
   auto batch = std::make_unique<Batch>();
-  batch->taken.resize(wanted.size());
-  batch->decode = std::make_shared<DecodeBatch>(
-      std::move(wanted), quota, std::move(indices),
-      DecodeBatch::Keys{std::move(samples), std::move(seeds), std::move(kinds)}, memory_in(memory));
-  DecodePool& pool = DecodePool::shared();
-  pool.grow(pool.threads(*quota));
-  pool.submit(batch->decode);
+  batch->held = std::move(held);
+  submit(*batch, std::move(wanted), quota, std::move(indices),
+         DecodeBatch::Keys{std::move(samples), std::move(seeds), std::move(kinds)}, memory);
   return BatchPtr(batch.release());
 }
 
@@ -292,13 +313,15 @@ void register_decode_pool(py::module_& module) {
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",
                               "A batch in the pool; dropping it cancels what was not begun.")
       .def(
-          py::init(&submit), py::kw_only(), py::arg("views"), py::arg("quota"), py::arg("indices"),
-          py::arg("samples"), py::arg("seeds"), py::arg("kinds"), py::arg("memory"),
-          py::keep_alive<1, 2>(),
+          py::init(&make_batch), py::kw_only(), py::arg("views"), py::arg("quota"),
+          py::arg("indices"), py::arg("samples"), py::arg("seeds"), py::arg("kinds"),
+          py::arg("memory"), py::arg("outs") = std::vector<std::vector<uintptr_t>>(),
+          py::arg("held") = py::none(), py::keep_alive<1, 2>(),
           "The pictures of each sample: [(jobs, number)]. The jobs have one source, and those of a "
           "view make pictures of one form: one for each kind of samples. `samples`: what they are "
           "drawn by; empty: the indices. `kinds`: of each sample; empty: the first. A Reservation "
-          "holds one view.")
+          "holds one view. `outs`: by view, the address to which each sample goes; empty, or an "
+          "empty one: `memory`. `held` is what these are of: it lives until no thread writes.")
       .def("wait", &wait,
            "Blocks until every sample was tried; looks for signals every 100 ms. False: stopped.")
       .def(

@@ -51,7 +51,7 @@ DecodeBatch::DecodeBatch(const std::shared_ptr<const ImageJob>& job,
                          std::shared_ptr<DecodeQuota> quota, std::vector<uint64_t> indices,
                          std::vector<uint64_t> seeds,
                          const std::function<Memory(size_t bytes)>& memory)
-    : DecodeBatch(std::vector<View>{View{{job}, 0, nullptr, {}}}, std::move(quota),
+    : DecodeBatch(std::vector<View>{View{{job}, 0, nullptr, {}, {}}}, std::move(quota),
                   std::move(indices), Keys{{}, std::move(seeds), {}}, memory) {}
 
 DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> quota,
@@ -100,6 +100,13 @@ DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> q
     }
     if (view.jobs.front()->own_sizes) {
       view.own.resize(samples);
+      continue;
+    }
+    if (!view.outs.empty()) {
+      if (view.outs.size() != samples) {
+        throw InvalidArgument("a view of " + std::to_string(view.outs.size()) +
+                              " places in a batch of " + std::to_string(samples) + " samples");
+      }
       continue;
     }
     const size_t bytes = view.jobs.front()->sample_bytes();

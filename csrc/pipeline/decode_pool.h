@@ -61,6 +61,9 @@ class DecodeBatch : public PieceBatch {
     uint32_t number = 0;  ///< which picture of its sample it is
     Memory memory;
     std::vector<OwnPicture> own;  ///< of each sample, where pictures have sizes of their own
+    /// Where each sample goes, in memory of the caller's, which outlives the batch; empty:
+    /// `memory`.
+    std::vector<std::byte*> outs;
   };
 
   /// What the pictures are drawn from.
@@ -114,6 +117,7 @@ class DecodeBatch : public PieceBatch {
   /// was released.
   std::byte* sample(size_t position, size_t view = 0) const {
     const View& wanted = views_.at(view);
+    if (!wanted.outs.empty()) return wanted.outs.at(position);
     if (wanted.memory == nullptr) throw InvalidArgument("the batch's memory was taken already");
     return wanted.memory.get() + position * wanted.jobs.front()->sample_bytes();
   }

@@ -44,7 +44,8 @@ class PictureRequest:
     ``views``: what is made of each position's file. ``files``: of each position, its number in the
     source of the jobs. ``samples``: what each position is drawn by; empty: its file. ``seeds``: one for
     each position, or one for all. ``kinds``: which of its views' jobs each position has; empty: the
-    first.
+    first. ``apart``: whether each picture is a tensor of its own, as the user's code would make it, and
+    not a row of one that they share.
     """
 
     views: Sequence[View]
@@ -52,6 +53,11 @@ class PictureRequest:
     samples: list[int]
     seeds: list[int]
     kinds: list[int] = dataclasses.field(default_factory=list)
+    apart: bool = False
+
+    def chain(self, view: int) -> Chain:
+        """Returns the chain of a view for the first kind: those of the others have its form."""
+        return self.views[view][0][0].chain
 
     def seed(self, position: int) -> int:
         return self.seeds[0] if len(self.seeds) == 1 else self.seeds[position]
@@ -126,6 +132,13 @@ class NativeBatch:
 
     def __init__(self, request: PictureRequest, quota: Any, memory: Any) -> None:
         self._request = request
+        # By view; None where pictures have sizes of their own.
+        self._apart: list[list[torch.Tensor] | None] = []
+        if request.apart:
+            self._apart = [
+                _empty(request.chain(view), len(request.files))
+                for view in range(len(request.views))
+            ]
         self._batch = extension.native.DecodeBatch(
             views=[([_native_of(job) for job in jobs], number) for jobs, number in request.views],
             quota=quota,
@@ -134,6 +147,8 @@ class NativeBatch:
             seeds=request.seeds,
             kinds=request.kinds,
             memory=memory,
+            outs=[[each.data_ptr() for each in tensors or ()] for tensors in self._apart],
+            held=self._apart,
         )
         self.ready, self.wait, self.stop = self._batch.ready, self._batch.wait, self._batch.stop
         self.failures, self.sizes = self._batch.failures, self._batch.sizes
@@ -142,10 +157,15 @@ class NativeBatch:
         return torch.from_dlpack(self._batch.take(view))
 
     def rows(self, view: int = 0) -> list[torch.Tensor]:
-        if self._request.views[view][0][0].chain.size is not None:
+        apart = self._apart[view] if self._apart else None
+        if apart is not None:
+            return apart
+        if self._request.chain(view).size is not None:
             return list(self.take(view))
         taken = [self._batch.take_own(each, view) for each in range(len(self._request.files))]
-        return [_nothing() if each is None else torch.from_dlpack(each)[0] for each in taken]
+        rows = [_nothing() if each is None else torch.from_dlpack(each)[0] for each in taken]
+        # torch can resize only what it has allocated itself.
+        return [row.clone() for row in rows] if self._request.apart else rows
 
     def redo(self, position: int, picture: Any, other: Other | None = None) -> None:
         pixels = np.ascontiguousarray(np.asarray(picture))
@@ -157,6 +177,15 @@ class NativeBatch:
 
     def decode_other(self, position: int, other: Other, seed: int) -> None:
         self._batch.decode_other(position, index=other.file, seed=seed, kind=other.kind)
+
+
+def _empty(chain: Chain, count: int) -> list[torch.Tensor] | None:
+    """Makes a tensor for each of so many pictures; None if they have sizes of their own."""
+    if chain.size is None:
+        return None
+    shape = chain.channels, *chain.size
+    dtype = torch.float32 if chain.floating else torch.uint8
+    return [torch.empty(shape, dtype=dtype, device="cpu") for _ in range(count)]
 
 
 def _nothing() -> torch.Tensor:
@@ -247,7 +276,8 @@ class PillowBatch:
         return pixels
 
     def rows(self, view: int = 0) -> list[torch.Tensor]:
-        return list(self.made.pixels[view])
+        rows = list(self.made.pixels[view])
+        return [row.clone() for row in rows] if self._request.apart else rows
 
     def redo(self, position: int, picture: Any, other: Other | None = None) -> None:
         self._write(position, picture, self._request.seed(position), other)

@@ -239,7 +239,8 @@ class RequestedSamples:
 class PendingBatch:
     """A batch in the decode pool, in the slot of ``reservation`` or else in recycled memory. ``drawn``
     holds its index batch, and no other batch shares it. ``files``: of which it is made, once the bad
-    ones are repaired. ``bad``: the samples that nothing can repair, as in `RequestedSamples`."""
+    ones are repaired. ``bad``: the samples that nothing can repair, as in `RequestedSamples`. ``apart``:
+    as in `PictureRequest`."""
 
     def __init__(
         self,
@@ -248,6 +249,7 @@ class PendingBatch:
         requested: RequestedSamples,
         seeds: list[int],
         reservation: Any | None,
+        apart: bool = False,
     ) -> None:
         self.reservation = reservation
         self.requested = requested
@@ -263,7 +265,7 @@ class PendingBatch:
         decoder.store.prepare(self.files)
         self.locate_s = time.perf_counter() - begun
         kinds = decoder.images.kinds(self.files)
-        request = PictureRequest([(decoder.jobs, 0)], self.files, [], seeds, kinds)
+        request = PictureRequest([(decoder.jobs, 0)], self.files, [], seeds, kinds, apart)
         self.batch = decoder.begin(request, decoder.store, reservation)
 
     def begin_look(self) -> None:

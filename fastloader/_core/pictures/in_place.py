@@ -276,8 +276,8 @@ _making = ProcessLock()  # guards: the decoder of each `RowPictures`
 
 class RowPictures(InPlace):
     """Makes the pictures of an index batch together, on decode threads of the process in which it is.
-    The collate_fn gets the samples that the dataset would make. Each picture is a row of one tensor,
-    whose memory is used again once nothing holds it.
+    The collate_fn gets the samples that the dataset would make. Each picture is a tensor of torch's own,
+    into which it was decoded: the user's code may keep it, resize it and change it.
 
     What cannot be decoded natively is the sample of ``begun``, or else the dataset's own, unless bad
     samples are to be left out or replaced. Everything is the dataset's own once somebody has put another
@@ -342,7 +342,7 @@ class RowPictures(InPlace):
         decoder = self._own_decoder()
         columns, bad = self._columns(asked)
         requested = RequestedSamples(numbers, asked, [], bad)
-        pending = PendingBatch(decoder, (None,), requested, seeds, None)
+        pending = PendingBatch(decoder, (None,), requested, seeds, None, apart=True)
         if not pending.batch.wait():
             raise StoppedError("the decode threads of this process were ended")
         failures = pending.batch.failures()

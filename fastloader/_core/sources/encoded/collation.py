@@ -329,7 +329,8 @@ class Making:
         decoder = _decoder_of(True, *self._native, None)
         own = copy.copy(decoder)  # with this batch's policy
         own.policy = self._policy
-        pending = PendingPictures(own, taken.batch(None, len(rows)), drawn_by.only(rows))
+        batch = taken.batch(None, len(rows))
+        pending = PendingPictures(own, batch, drawn_by.only(rows), apart=True)
         for place, column in zip(places, pending.rows(), strict=True):
             for row, picture in zip(rows, column, strict=True):
                 self._pictures[row][place] = picture

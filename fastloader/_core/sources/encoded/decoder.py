@@ -269,6 +269,7 @@ class PendingPictures:
     Args:
         drawn_by: what the samples are drawn by.
         memory: where to decode; None for the decoder's own memory.
+        apart: as `PictureRequest` has it, for `rows`.
 
     Attributes, once the batch is `finished`: ``dropped`` and ``replaced``, the positions that are left
     out, and those that another sample is to take, with the errors; ``record``, what was drawn.
@@ -280,7 +281,9 @@ class PendingPictures:
         batch: EncodedBatch,
         drawn_by: DrawnBy,
         memory: Any = None,
+        apart: bool = False,
     ) -> None:
+        self._apart = apart
         self._decoder = decoder
         self._batch = batch
         self.numbers, self.keys, self.seeds = drawn_by.numbers, drawn_by.keys, drawn_by.seeds
@@ -317,6 +320,7 @@ class PendingPictures:
             [self.keys[position] for position in part.positions],
             self._seeds(part.positions),
             part.kinds if any(part.kinds) else [],
+            self._apart,
         )
         return self._decoder.begin(request, self._batch.files, memory, made)
 
