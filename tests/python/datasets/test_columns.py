@@ -105,8 +105,6 @@ def selections(dataset):
     return [dataset, Subset(dataset, picked), ConcatDataset([Subset(dataset, picked), dataset])]
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("as_dict", [False, True])
 def as_they_are(samples):
     return samples
 
@@ -129,6 +127,8 @@ def test_a_function_gets_the_datasets_samples(tmp_path, rows, make, as_dict, bes
         same(list(loader), list(DataLoader(dataset, batch_size=4, collate_fn=as_they_are)))
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("as_dict", [False, True])
 @pytest.mark.parametrize("make", MAKERS)
 def test_batches_are_those_of_default_collate(tmp_path, rows, make, as_dict, way):
     made = make(tmp_path, rows, transform=DRAWS_NOTHING, as_dict=as_dict)
