@@ -40,10 +40,12 @@ class DelayedSource final : public Source {
 
  private:
   /// The system counts a sleep as a wait, as it does a disk's, but not if another thread took the
-  /// processor until the time was over: then this sleeps once more.
+  /// processor until the time was over: then this sleeps once more. A thread that has not waited
+  /// once is on a system that does not count.
   void wait() const {
     const uint64_t before = own_waits();
-    for (int tries = 0; tries < 20 && own_waits() == before; ++tries) sleep();
+    sleep();
+    while (before != 0 && own_waits() == before) sleep();
   }
 
   void sleep() const {
