@@ -180,6 +180,7 @@ py::capsule capsule_of(const ImageJob& job, size_t count, const ImageSize& size,
     layout = job.normalize.out_layout;
   } else if (job.output == ImageJob::Output::kLookedUp) {
     type = dlpack_type(FloatType::kFloat32);
+    layout = job.table_layout;
   } else if (job.output == ImageJob::Output::kNhwcBytes) {
     layout = Layout::kNhwc;
   }

@@ -138,6 +138,7 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
   if (!table.empty()) {
     job->output = ImageJob::Output::kLookedUp;
     job->table = std::move(table);
+    job->table_layout = planar ? Layout::kNchw : Layout::kNhwc;
   }
   validate(*job);
   return job;

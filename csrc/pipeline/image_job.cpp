@@ -42,6 +42,7 @@ bool ImageJob::makes_as(const ImageJob& other) const {
   const bool alike = output == other.output && channels == other.channels &&
                      own_sizes == other.own_sizes &&
                      (own_sizes || made_size() == other.made_size());
+  if (alike && output == Output::kLookedUp) return table_layout == other.table_layout;
   if (!alike || output != Output::kNormalized) return alike;
   return normalize.out_type == other.normalize.out_type &&
          normalize.out_layout == other.normalize.out_layout;

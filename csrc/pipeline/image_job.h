@@ -19,7 +19,7 @@ struct ImageJob {
     kNhwcBytes,   ///< uint8, as the ring wants it
     kNchwBytes,   ///< uint8, as PILToTensor gives
     kNormalized,  ///< `normalize`
-    kLookedUp,    ///< float32, NCHW: what `table` has for each byte
+    kLookedUp,    ///< float32, in `table_layout`: what `table` has for each byte
     kAnySize,     ///< RGB bytes as large as they come out: only SampleDecoder::picture() makes them
   };
 
@@ -52,6 +52,7 @@ struct ImageJob {
   /// kLookedUp: of each channel, the value of every byte. The steps that make floats of bytes round
   /// now here, now there, and a table gives their very values.
   std::vector<float> table;
+  Layout table_layout = Layout::kNchw;
 
   ImageSize made_size() const;  ///< of each finished picture, unless they have `own_sizes`
   size_t sample_bytes() const;  ///< of one of that size

@@ -117,11 +117,14 @@ void take_grey(const uint8_t* rgb, size_t pixels, uint8_t* out) {
   for (size_t i = 0; i < pixels; ++i) out[i] = rgb[i * kRgb];
 }
 
-/// Puts what the table has for the bytes of each channel into a plane.
+/// Writes what the table has for the bytes of each channel.
 void look_up(const ImageJob& job, const uint8_t* rgb, size_t pixels, float* out) {
+  const bool planar = job.table_layout == Layout::kNchw;
+  const size_t step = planar ? 1 : job.channels;  // between two pixels
   for (size_t c = 0; c < job.channels; ++c) {
     const float* table = job.table.data() + c * kTableLength;
-    for (size_t i = 0; i < pixels; ++i) out[c * pixels + i] = table[rgb[i * kRgb + c]];
+    float* to = out + c * (planar ? pixels : 1);
+    for (size_t i = 0; i < pixels; ++i) to[i * step] = table[rgb[i * kRgb + c]];
   }
 }
 

@@ -572,6 +572,7 @@ class EncodedImage:
         """Makes what the transform gives; also returns the parameters in one row, if they are asked
         for."""
         read = read_transform(self.transform)
+        read = read.own_sizes or read
         seed = 0
         if read.chain.random or read.chain.erasing is not None:
             seed = int(torch.randint(0, 2**63 - 1, (), device="cpu").item())

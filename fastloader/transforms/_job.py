@@ -54,11 +54,15 @@ def make_job(
 class Job:
     """Makes pictures by a chain, with the native module or, without ``native``, with Pillow: the same
     draws and the same pixels. A picture is drawn by its seed, its ``sample`` and its ``number`` among
-    the pictures of that sample; parts of a sample that share these share their draws."""
+    the pictures of that sample; parts of a sample that share these share their draws. ``planar``: whether
+    pictures for batches come as NCHW, else as NHWC."""
 
-    def __init__(self, chain: Chain, native: _native.ImageJob | None) -> None:
+    def __init__(
+        self, chain: Chain, native: _native.ImageJob | None, planar: bool = True
+    ) -> None:
         self.chain = chain
         self.native = native
+        self.planar = planar
 
     @classmethod
     def of_batches(
@@ -70,8 +74,7 @@ class Job:
         **options: Any,
     ) -> Job:
         """Makes a native job for batches, whose pictures all have the chain's size, or each its own if
-        the chain does not say one. ``normalization``: what is done to them; None leaves bytes.
-        ``planar``: whether they come as NCHW, else as NHWC."""
+        the chain does not say one. ``normalization``: what is done to them; None leaves bytes."""
         size, spec = chain.size, None
         if normalization is not None:
             spec = make_spec((1, chain.channels, *(size or (1, 1))), True, normalization)
@@ -87,6 +90,7 @@ class Job:
                 planar=planar,
                 **options,
             ),
+            planar,
         )
 
     @classmethod
@@ -96,7 +100,8 @@ class Job:
 
     def over(self, source: _native.Source) -> Job:
         """Returns the same job over another source."""
-        return Job(self.chain, None if self.native is None else self.native.over(source))
+        native = None if self.native is None else self.native.over(source)
+        return Job(self.chain, native, self.planar)
 
     def draw(
         self, size: tuple[int, int], seed: int, sample: int, number: int = 0

@@ -518,6 +518,78 @@ TEST(each_sample_has_the_job_of_its_kind) {
   EXPECT_THROW(batch_of(kinds), InvalidArgument, "of one form");
 }
 
+TEST(pictures_go_to_places_of_the_callers) {
+  DecodePool pool;
+  const Loader loader(9, 2);
+  const size_t bytes = loader.job->sample_bytes();
+  std::vector<std::vector<std::byte>> places(8, std::vector<std::byte>(bytes));
+  DecodeBatch::View view{{loader.job}, 0, nullptr, {}, {}};
+  for (auto& place : places) view.outs.push_back(place.data());
+  const auto no_memory = [](size_t) -> DecodeBatch::Memory { throw std::bad_alloc(); };
+  const auto batch_of = [&](const DecodeBatch::View& wanted) {
+    return std::make_shared<DecodeBatch>(std::vector<DecodeBatch::View>{wanted}, loader.quota,
+                                         range(0, 8), DecodeBatch::Keys{{}, {7}, {}}, no_memory);
+  };
+  pool.grow(2);
+  const Batch batch = submitted(pool, batch_of(view));
+  expect_done(pool, batch);
+  EXPECT(batch->failures().empty());
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto* const made = reinterpret_cast<const uint8_t*>(places[i].data());
+    EXPECT((std::vector<uint8_t>{made, made + bytes}) == decoded_alone(loader, i, 7));
+  }
+  view.outs.pop_back();
+  EXPECT_THROW(batch_of(view), InvalidArgument, "7 places in a batch of 8 samples");
+}
+
+TEST(pictures_of_sizes_of_their_own_have_memory_of_their_own) {
+  DecodePool pool;
+  const Loader loader(9, 2);
+  auto own = std::make_shared<ImageJob>(*loader.job);
+  own->transform.random_crop.reset();
+  own->transform.scale = ImageTransform::Scale::kKeep;
+  own->own_sizes = true;
+  validate(*own);
+  auto planar = std::make_shared<ImageJob>(*own);
+  planar->output = ImageJob::Output::kNchwBytes;
+  auto table = std::make_shared<ImageJob>(*own);
+  table->output = ImageJob::Output::kLookedUp;
+  for (size_t i = 0; i < 3 * 256; ++i) table->table.push_back(static_cast<float>(i) / 4);
+  auto pixels = std::make_shared<ImageJob>(*table);
+  pixels->table_layout = Layout::kNhwc;
+  const std::vector<std::shared_ptr<const ImageJob>> jobs = {own, planar, table, pixels};
+  std::vector<DecodeBatch::View> views;
+  for (const auto& job : jobs) views.push_back({{job}, 0, nullptr, {}, {}});
+  const auto batch = std::make_shared<DecodeBatch>(
+      std::move(views), loader.quota, range(0, 8), DecodeBatch::Keys{{}, {7}, {}},
+      [&](size_t bytes) { return loader.memory->share(bytes); });
+  pool.grow(2);
+  pool.submit(batch);
+  expect_done(pool, batch);
+  EXPECT(batch->failures().empty());
+  std::set<std::pair<size_t, size_t>> sizes;
+  for (size_t i = 0; i < batch->size(); ++i) {
+    const ImageSize size = batch->own(i, 0).size;
+    sizes.insert({size.height, size.width});
+    const size_t count = size.height * size.width;
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(batch->own(i, 0).memory.get());
+    const auto* const planes = reinterpret_cast<const uint8_t*>(batch->own(i, 1).memory.get());
+    const auto* const found = reinterpret_cast<const float*>(batch->own(i, 2).memory.get());
+    const auto* const beside = reinterpret_cast<const float*>(batch->own(i, 3).memory.get());
+    for (size_t each = 0; each < count * 3; ++each) {
+      const size_t pixel = each / 3;
+      const size_t channel = each % 3;
+      const uint8_t byte = bytes[each];
+      EXPECT_EQ(planes[channel * count + pixel], byte);
+      EXPECT_EQ(found[channel * count + pixel], table->table[channel * 256 + byte]);
+      EXPECT_EQ(beside[each], table->table[channel * 256 + byte]);
+    }
+  }
+  EXPECT(sizes.size() > 1);
+  EXPECT(!table->makes_as(*pixels));
+  EXPECT_THROW(batch->sample(0), InvalidArgument, "taken already");
+}
+
 TEST(what_could_never_work_is_refused) {
   const Loader loader(4, 1);
   EXPECT_THROW(DecodeQuota(0), InvalidArgument, "quota");

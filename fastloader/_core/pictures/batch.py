@@ -136,8 +136,7 @@ class NativeBatch:
         self._apart: list[list[torch.Tensor] | None] = []
         if request.apart:
             self._apart = [
-                _empty(request.chain(view), len(request.files))
-                for view in range(len(request.views))
+                _empty(jobs[0], len(request.files)) for jobs, _number in request.views
             ]
         self._batch = extension.native.DecodeBatch(
             views=[([_native_of(job) for job in jobs], number) for jobs, number in request.views],
@@ -179,13 +178,18 @@ class NativeBatch:
         self._batch.decode_other(position, index=other.file, seed=seed, kind=other.kind)
 
 
-def _empty(chain: Chain, count: int) -> list[torch.Tensor] | None:
+def _empty(job: Job, count: int) -> list[torch.Tensor] | None:
     """Makes a tensor for each of so many pictures; None if they have sizes of their own."""
+    chain = job.chain
     if chain.size is None:
         return None
-    shape = chain.channels, *chain.size
     dtype = torch.float32 if chain.floating else torch.uint8
-    return [torch.empty(shape, dtype=dtype, device="cpu") for _ in range(count)]
+    if job.planar:
+        shape = chain.channels, *chain.size
+        return [torch.empty(shape, dtype=dtype, device="cpu") for _ in range(count)]
+    shape = *chain.size, chain.channels
+    made = [torch.empty(shape, dtype=dtype, device="cpu") for _ in range(count)]
+    return [each.permute(2, 0, 1) for each in made]
 
 
 def _nothing() -> torch.Tensor:

@@ -160,9 +160,9 @@ class ImageSource(Source):
         options = DecodeOptions(
             threads,
             None,
-            planar=True,
+            planar=reading.end.planar,
             decode=Decode(loader.decode, loader.truncated),
-            table=reading.table,
+            table=reading.end.table,
         )
         rows = RowPictures(
             loader.dataset,

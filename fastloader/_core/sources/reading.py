@@ -18,7 +18,7 @@ from fastloader._core.sources.sequences import by_place
 from fastloader.datasets._formats.mapped_file import found_beside
 from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._reader.beginning import Beginning, float_table, read_beginning
+from fastloader.transforms._reader.beginning import Beginning, TensorEnd, read_beginning, read_end
 from fastloader.transforms._reader.chain import (
     read_chain,
     refused_steps,
@@ -82,13 +82,12 @@ class KnownBeginning:
 
 class KnownSamples(KnownBeginning):
     """Reads for samples whose pictures are made without Python, and the rest of which Python makes.
-    Everything of the transform has to be known. ``wrap``: as `wrapper` has it. ``table``: the floats
-    that the transform makes of bytes, as `float_table` has them; empty if it ends in bytes. The
-    ``beginnings``, which are of all steps but the erasing, are not there if no step stands before the
-    conversion to a tensor."""
+    Everything of the transform has to be known. ``wrap``: as `wrapper` has it. ``end``: as `read_end`
+    finds it. The ``beginnings``, which are of all steps but the erasing, are not there if no step stands
+    before the conversion to a tensor."""
 
     wrap: Any = None
-    table: tuple[float, ...] = ()
+    end = TensorEnd((), planar=True)
 
     def chain(
         self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
@@ -97,10 +96,10 @@ class KnownSamples(KnownBeginning):
         wrap = wrapper(transform)
         if whole.erasing is not None:
             transform = without_erasing(transform)
-        table = float_table(transform, ours_ends_in_tensor, whole) if whole.floating else ()
-        if self.of_targets[1:] and (wrap is not self.wrap or table != self.table):
+        end = read_end(transform, ours_ends_in_tensor, whole)
+        if self.of_targets[1:] and (wrap is not self.wrap or end != self.end):
             raise NotNative("the transforms of a ConcatDataset end in several kinds of tensors")
-        self.wrap, self.table = wrap, table
+        self.wrap, self.end = wrap, end
         with contextlib.suppress(NotNative):
             super().chain(transform, ours_ends_in_tensor, of)
         return whole

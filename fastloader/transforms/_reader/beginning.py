@@ -70,27 +70,47 @@ def read_beginning(transform: Any, ours_ends_in_tensor: bool, of: Chain | None =
     return Beginning(chain, rest, last, then)
 
 
-def float_table(transform: Any, ours_ends_in_tensor: bool, whole: Chain) -> tuple[float, ...]:
-    """Returns the float that a transform makes of each byte, for one channel after the other: what its
-    own steps make of a picture of 256 pixels that has each byte once. ``whole``: the chain that it comes
-    to, which ends in floats.
+@dataclasses.dataclass(frozen=True)
+class TensorEnd:
+    """What a transform makes of the pixels of a picture, once it converts that to a tensor.
+
+    ``table``: the float of each byte, for one channel after the other; empty if it leaves bytes.
+    ``planar``: whether the planes of the tensor lie one after the other, and not the pixels, as those of
+    the picture do.
+    """
+
+    table: tuple[float, ...]
+    planar: bool
+
+
+_SIDE = 16  # of a square that has each byte once
+
+
+def read_end(transform: Any, ours_ends_in_tensor: bool, whole: Chain) -> TensorEnd:
+    """Finds what a transform makes of pixels, by doing its own steps to a picture that has each byte once.
+    ``whole``: the chain that it comes to, without erasing.
 
     Raises:
-        NotNative: if they make something else of it than one float32 for each byte.
+        NotNative: if they make something else than one float32 or one byte of each byte.
     """
     steps = list(steps_of(transform))
     behind: list[Any] = list(itertools.dropwhile(lambda step: not is_conversion(step), steps))
     if ours_ends_in_tensor and all(is_ours(step) for step in steps):
         behind = [as_tensor_chain(Compose(behind))]
-    pixels = np.arange(256, dtype=np.uint8).reshape(1, 256, 1).repeat(whole.channels, axis=2)
+    pixels = np.arange(_SIDE * _SIDE, dtype=np.uint8).reshape(_SIDE, _SIDE, 1)
+    pixels = pixels.repeat(whole.channels, axis=2)
     made: Any = image_module().fromarray(pixels[:, :, 0] if whole.grey else pixels)
     for step in behind:
         made = step(made)
-    if made.dtype != torch.float32 or tuple(made.shape) != (whole.channels, 1, 256):
+    wanted = torch.float32 if whole.floating else torch.uint8
+    if made.dtype != wanted or tuple(made.shape) != (whole.channels, _SIDE, _SIDE):
         raise NotNative(
-            f"the transform ends in {made.dtype}, {tuple(made.shape)} of a row of 256 pixels"
+            f"the transform ends in {made.dtype}, {tuple(made.shape)} of {_SIDE} x {_SIDE} pixels"
         )
-    return tuple(made.flatten().tolist())
+    planar = made.is_contiguous()
+    if not planar and not made.permute(1, 2, 0).is_contiguous():
+        raise NotNative(f"the transform ends in a tensor with strides {made.stride()}")
+    return TensorEnd(tuple(made.flatten().tolist()) if whole.floating else (), planar)
 
 
 def _name(step: Any) -> str:

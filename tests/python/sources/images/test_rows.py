@@ -64,9 +64,11 @@ def to_dict(samples):
 
 
 def kinds(value):
-    """The types in a batch, with dtypes."""
+    """The types in a batch, with dtypes and strides: what a function may do without a copy depends on
+    these."""
     if isinstance(value, torch.Tensor):
-        return type(value), value.dtype, value.shape
+        steps = [step for step, size in zip(value.stride(), value.shape, strict=True) if size > 1]
+        return type(value), value.dtype, value.shape, steps
     if isinstance(value, dict):
         return {key: kinds(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
