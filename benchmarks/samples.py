@@ -9,7 +9,8 @@ interleaved. An epoch is timed from its third batch on, by the clock and by the 
 process and its workers, for each sample.
 
 Predicted, of processor time: a dict within 1.25 of the default collate; ten views with masks 4;
-512 x 512 4.5; I-JEPA's masks 2.3; tokens 4; tuple(zip(*batch)) 4.
+512 x 512 4.5; I-JEPA's masks 2.3; tokens 4; tuple(zip(*batch)) 4; buckets of three shapes 5. Two
+transforms in one batch are compared with FastLoader over one: at most 1.15 of its time.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Sampler, Subset, default_collate
 
-from benchmarks.measure import make_photographs, spread, write
+from benchmarks.measure import RESULTS, make_photographs, spread, write
 from benchmarks.peers.scenarios.recipes import import_torchvision
 from fastloader import EncodedImage, FastLoader
 
@@ -251,8 +252,56 @@ class TenViews(Dataset[Any]):
         return {"global": large, "local": [make(self.small) for _ in range(8)]}, ()
 
 
+class Bucketed(Dataset[Any]):
+    """Pictures in one of three shapes of as many pixels, by their number. ``encoded``: left to the
+    loader."""
+
+    SHAPES = ((256, 256), (192, 336), (336, 192))
+
+    def __init__(self, paths: list[str], encoded: bool) -> None:
+        self.paths, self.encoded = paths, encoded
+        self.chains = [
+            T.Compose([T.RandomResizedCrop(shape), T.RandomHorizontalFlip(), *NORMALIZED])
+            for shape in self.SHAPES
+        ]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        chain = self.chains[index % len(self.chains)]
+        if self.encoded:
+            return EncodedImage(self.paths[index], chain), index
+        with open_rgb(self.paths[index]) as opened:
+            return chain(opened.convert("RGB")), index
+
+
+class Buckets(Sampler[list[int]]):
+    """Batches of one shape each, in any order."""
+
+    def __init__(self, count: int, batch: int) -> None:
+        self.count, self.batch = count, batch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batches = []
+        for shape in range(len(Bucketed.SHAPES)):
+            indices = list(range(shape, self.count, len(Bucketed.SHAPES)))
+            random.shuffle(indices)
+            batches += [indices[i : i + self.batch] for i in range(0, len(indices), self.batch)]
+        batches = [batch for batch in batches if len(batch) == self.batch]
+        random.shuffle(batches)
+        return iter(batches)
+
+
 def targeted(label: int) -> dict[str, Any]:
     return {"label": label, "boxes": [[0, 0, 9, 9]]}
+
+
+def halves(*makers: Callable[[], Dataset[Any]]) -> Iterator[Dataset[Any]]:
+    """Gives the first half of the first dataset, the second of the second."""
+    for number, made in enumerate(make() for make in makers):
+        share = len(made) // len(makers)  # type: ignore[arg-type]
+        yield Subset(made, range(number * share, (number + 1) * share))
 
 
 # ---- The recipes.
@@ -275,6 +324,7 @@ def recipes(root: str) -> dict[str, Made]:
     square = [T.Resize(512), T.CenterCrop(512), T.RandomHorizontalFlip()]
     large = T.Compose([*square, T.ToTensor(), T.Normalize([0.5], [0.5])])
     context = T.Compose([T.RandomResizedCrop(224, scale=(0.3, 1.0)), *NORMALIZED])
+    other = T.Compose([T.RandomResizedCrop(224), T.RandomVerticalFlip(), *NORMALIZED])
     return {
         "default collate": both(folder(), None),
         "into a dict": both(folder(), to_dict),
@@ -284,6 +334,14 @@ def recipes(root: str) -> dict[str, Made]:
         "tuple(zip(*batch)) with a target dict": both(folder(target_transform=targeted), zipped),
         "512 x 512 into a dict": both(folder(large), to_dict),
         "I-JEPA's masks": both(folder(context), ContextMasks()),
+        "two transforms in one batch": {
+            "FastLoader, one transform": (folder(), None),
+            "FastLoader": (lambda: ConcatDataset([*halves(folder(), folder(other))]), None),
+        },
+        "buckets of three shapes, EncodedImage": {
+            "DataLoader": (lambda: Bucketed(paths, encoded=False), None),
+            "FastLoader": (lambda: Bucketed(paths, encoded=True), None),
+        },
         "tokens, EncodedImage": {
             "DataLoader": (lambda: Decoded(paths), Tokens()),
             "FastLoader": (lambda: Captioned(paths), Tokens()),
@@ -317,27 +375,40 @@ def processor_seconds() -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def peak_bytes() -> int:
-    """The largest peak of memory of a worker."""
-    peaks = [0]
+def peak_bytes() -> tuple[int, int]:
+    """The peak of this process's memory since `forget_peak`, and the largest of a worker."""
+    peaks = {}
     for process in processes():
         try:
             status = Path(f"/proc/{process}/status").read_text()
         except OSError:
             continue
-        if process != os.getpid():
-            peaks.append(int(status.partition("VmHWM:")[2].split()[0]) << 10)
-    return max(peaks)
+        peaks[process] = int(status.partition("VmHWM:")[2].split()[0]) << 10
+    loop = peaks.pop(os.getpid())
+    return loop, max(peaks.values(), default=0)
+
+
+def forget_peak() -> None:
+    """Sets the peak of this process to what it has now."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 FEWEST = 12  # batches that are timed, so that those that were begun before count for little
 
 
-def epoch(loader: Any, batch: int, seconds: float) -> tuple[float, float, int]:
-    """Returns (samples a second, processor milliseconds a sample, peak bytes of a worker), from the
-    third batch on: when both workers are under way."""
+class Epoch(NamedTuple):
+    """What was measured of one, from the third batch on: when both workers are under way."""
+
+    rate: float  # samples a second
+    processor: float  # milliseconds a sample
+    loop: int  # peak bytes of this process
+    worker: int  # the same of a worker
+
+
+def epoch(loader: Any, batch: int, seconds: float) -> Epoch:
     gc.collect()
-    batches, peak = -3, 0
+    forget_peak()
+    batches, peak, worker = -3, 0, 0
     for _ in loader:
         now = time.perf_counter()
         batches += 1
@@ -345,42 +416,78 @@ def epoch(loader: Any, batch: int, seconds: float) -> tuple[float, float, int]:
             begun, before = now, processor_seconds()
         if batches > 0:
             last, used = now, processor_seconds() - before
-            peak = max(peak, peak_bytes())
+            peak, of_workers = peak_bytes()
+            worker = max(worker, of_workers)
         if batches >= FEWEST and now > begun + seconds:
             break
     if batches < FEWEST:
         raise SystemExit(f"{batches} batches were timed, of {FEWEST}: more pictures are needed")
-    return batches * batch / (last - begun), used / (batches * batch) * 1e3, peak
+    samples = batches * batch
+    return Epoch(samples / (last - begun), used / samples * 1e3, peak, worker)
 
 
 def measure(made: Made, arguments: argparse.Namespace) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "batch_size": arguments.batch,
-        "shuffle": True,
-        "drop_last": True,
-        "num_workers": arguments.workers,
-    }
-    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in made}
+    found: dict[str, list[Epoch]] = {name: [] for name in made}
     plan = ""
     for number in range(arguments.rounds):
         for name in list(made)[:: -1 if number % 2 else 1]:
-            dataset, collate_fn = made[name]
+            make, collate_fn = made[name]
+            dataset = make()
             kind: Any = DataLoader if name == "DataLoader" else FastLoader
-            loader = kind(dataset(), collate_fn=collate_fn, **options)
+            options: dict[str, Any] = {"num_workers": arguments.workers, "collate_fn": collate_fn}
+            if isinstance(dataset, Bucketed):
+                options["batch_sampler"] = Buckets(len(dataset), arguments.batch)
+            else:
+                options |= {"batch_size": arguments.batch, "shuffle": True, "drop_last": True}
+            loader = kind(dataset, **options)
             found[name].append(epoch(loader, arguments.batch, arguments.seconds))
-            if kind is FastLoader:
+            if name == "FastLoader":
                 plan = loader.plan()
     theirs, ours = found.values()
     return {
-        "samples_per_s": {name: spread([each[0] for each in done]) for name, done in found.items()},
-        "cpu_ms": {name: spread([each[1] for each in done]) for name, done in found.items()},
-        "worker_peak_mib": {
-            name: max(each[2] for each in done) >> 20 for name, done in found.items()
+        "samples_per_s": {
+            name: spread([each.rate for each in done]) for name, done in found.items()
         },
-        "cpu_ratio": spread([a[1] / b[1] for a, b in zip(theirs, ours, strict=True)]),
-        "rate_ratio": spread([b[0] / a[0] for a, b in zip(theirs, ours, strict=True)]),
+        "cpu_ms": {name: spread([each.processor for each in done]) for name, done in found.items()},
+        "worker_peak_mib": {
+            name: max(each.worker for each in done) >> 20 for name, done in found.items()
+        },
+        "loop_peak_mib": {
+            name: max(each.loop for each in done) >> 20 for name, done in found.items()
+        },
+        "cpu_ratio": spread([a.processor / b.processor for a, b in zip(theirs, ours, strict=True)]),
+        "rate_ratio": spread([b.rate / a.rate for a, b in zip(theirs, ours, strict=True)]),
         "plan": plan,
     }
+
+
+def draw(results: dict[str, Any]) -> Path:
+    """Draws the processor time of a sample, of each recipe that was measured beside DataLoader."""
+    from matplotlib.figure import Figure
+
+    shown = {name: each for name, each in results.items() if "DataLoader" in each["cpu_ms"]}
+    figure = Figure(figsize=(9, 0.6 * len(shown) + 1), layout="constrained")
+    axes = figure.add_subplot()
+    for place, name in enumerate(reversed(shown)):
+        times = shown[name]["cpu_ms"]
+        for row, (who, colour) in enumerate(
+            {"DataLoader": "0.7", "FastLoader": "tab:green"}.items()
+        ):
+            time_of = times[who]
+            width, low, high = time_of["median"], time_of["min"], time_of["max"]
+            error = [[width - low], [high - width]]
+            label = who if place == 0 else None
+            y = place + 0.2 - 0.4 * row
+            axes.barh(y, width, 0.38, color=colour, xerr=error, capsize=2, label=label)
+        ratio = shown[name]["cpu_ratio"]["median"]
+        axes.text(times["DataLoader"]["max"] * 1.02, place, f"{ratio:.1f} x", va="center")
+    axes.set_yticks(range(len(shown)), list(reversed(shown)))
+    axes.set_xlabel("processor milliseconds a sample (median, least and most of the rounds)")
+    axes.margins(x=0.1)
+    axes.legend(loc="lower right")
+    path = RESULTS / "samples.png"
+    figure.savefig(path, dpi=110)
+    return path
 
 
 def main() -> None:
@@ -421,9 +528,11 @@ def main() -> None:
             print(
                 f"into a dict: {of_dict / default:.2f} times the default collate's processor time"
             )
-            medians = statistics.median(each["cpu_ratio"]["median"] for each in results.values())
-            print(f"median of the ratios: {medians:.2f}")
+            beside = [each for each in results.values() if "DataLoader" in each["cpu_ms"]]
+            median = statistics.median(each["cpu_ratio"]["median"] for each in beside)
+            print(f"median of the ratios to DataLoader: {median:.2f}")
             print("written:", write("samples", {"options": vars(arguments), "recipes": results}))
+            print("written:", draw(results))
         else:
             print(json.dumps(results, indent=2))
 

@@ -54,12 +54,12 @@ def make_job(
 class Job:
     """Makes pictures by a chain, with the native module or, without ``native``, with Pillow: the same
     draws and the same pixels. A picture is drawn by its seed, its ``sample`` and its ``number`` among
-    the pictures of that sample; parts of a sample that share these share their draws. ``planar``: whether
-    pictures for batches come as NCHW, else as NHWC."""
+    the pictures of that sample; parts of a sample that share these share their draws.
 
-    def __init__(
-        self, chain: Chain, native: _native.ImageJob | None, planar: bool = True
-    ) -> None:
+    ``planar``: whether pictures for batches come as NCHW, else as NHWC.
+    """
+
+    def __init__(self, chain: Chain, native: _native.ImageJob | None, planar: bool = True) -> None:
         self.chain = chain
         self.native = native
         self.planar = planar

@@ -135,9 +135,7 @@ class NativeBatch:
         # By view; None where pictures have sizes of their own.
         self._apart: list[list[torch.Tensor] | None] = []
         if request.apart:
-            self._apart = [
-                _empty(jobs[0], len(request.files)) for jobs, _number in request.views
-            ]
+            self._apart = [_empty(jobs[0], len(request.files)) for jobs, _number in request.views]
         self._batch = extension.native.DecodeBatch(
             views=[([_native_of(job) for job in jobs], number) for jobs, number in request.views],
             quota=quota,

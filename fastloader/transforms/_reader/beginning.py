@@ -87,7 +87,7 @@ _SIDE = 16  # of a square that has each byte once
 
 
 def read_end(transform: Any, ours_ends_in_tensor: bool, whole: Chain) -> TensorEnd:
-    """Finds what a transform makes of pixels, by doing its own steps to a picture that has each byte once.
+    """Finds what a transform makes of pixels, by doing its steps to a picture that has each byte once.
     ``whole``: the chain that it comes to, without erasing.
 
     Raises:
