@@ -177,6 +177,14 @@ void bind_buffer_pool(py::module_& module) {
           },
           py::arg("blocks"),
           "So many free blocks are kept for the next batches; never fewer than before.")
+      .def(
+          "keep_small",
+          [](BufferPool& pool, size_t bytes) {
+            const WithoutGil unlocked;
+            pool.keep_small(bytes);
+          },
+          py::arg("bytes"),
+          "Besides, many free blocks are kept as long as they have so many bytes together.")
       .def("stats", &stats_of);
 }
 

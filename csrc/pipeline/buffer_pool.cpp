@@ -32,6 +32,7 @@ BufferPool::Buffer* BufferPool::allocate(size_t bytes) {
     if (fits != free_.rend()) {
       buffer = std::move(*fits);
       free_.erase(std::next(fits).base());
+      free_bytes_ -= buffer->bytes();
       ++stats_.recycled;
       ++stats_.in_use;
     }
@@ -68,11 +69,15 @@ void BufferPool::deallocate(Buffer* raw) noexcept {
   std::unique_ptr<Buffer> surplus;  // unmapped outside the lock
   const std::lock_guard<std::mutex> lock(pool->mutex_);
   --pool->stats_.in_use;
+  pool->free_bytes_ += buffer->bytes();
   pool->free_.push_back(std::move(buffer));
-  if (pool->free_.size() > pool->kept_) {
-    surplus = std::move(pool->free_.front());
+  while (pool->too_many()) {
+    std::unique_ptr<Buffer> oldest = std::move(pool->free_.front());
     pool->free_.erase(pool->free_.begin());
-    pool->stats_.bytes -= surplus->bytes();
+    pool->free_bytes_ -= oldest->bytes();
+    pool->stats_.bytes -= oldest->bytes();
+    oldest->next_ = std::move(surplus);
+    surplus = std::move(oldest);
   }
 }
 
@@ -81,6 +86,12 @@ void BufferPool::keep(size_t blocks) {
   if (blocks <= kept_) return;
   free_.reserve(blocks + 1);
   kept_ = blocks;
+}
+
+void BufferPool::keep_small(size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  free_.reserve(std::max(kept_, kMostSmall) + 1);
+  small_bytes_ = bytes;
 }
 
 BufferPool::Stats BufferPool::stats() const {

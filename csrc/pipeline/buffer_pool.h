@@ -42,6 +42,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
     Mapping mapping_;
     std::shared_ptr<BufferPool> pool_;
     uint64_t born_in_ = 0;
+    std::unique_ptr<Buffer> next_;  // that is unmapped with it
   };
 
   /// Only through here: buffers hold a shared_ptr to their pool.
@@ -63,14 +64,26 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   /// makes more batches ahead needs it: all of them come back at the end of an epoch, and the next
   /// epoch takes them again. Throws std::bad_alloc.
   void keep(size_t blocks);
+  /// Besides, keeps up to `kMostSmall` free blocks as long as all of them have at most `bytes`
+  /// together: a batch of pictures of sizes of their own has a block for each. Throws
+  /// std::bad_alloc.
+  static constexpr size_t kMostSmall = 512;
+  void keep_small(size_t bytes);
 
   Stats stats() const;
 
  private:
   BufferPool() = default;
 
-  mutable std::mutex mutex_;  // guards: free_, stats_, kept_
+  /// Whether free blocks are to go. Under the mutex.
+  bool too_many() const {
+    return free_.size() > kept_ && (free_.size() > kMostSmall || free_bytes_ > small_bytes_);
+  }
+
+  mutable std::mutex mutex_;  // guards: free_, free_bytes_, stats_, kept_, small_bytes_
   size_t kept_ = kKept;
+  size_t small_bytes_ = 0;
+  size_t free_bytes_ = 0;
   std::vector<std::unique_ptr<Buffer>> free_;  // most recently used last, which is taken first
   Stats stats_;
 };

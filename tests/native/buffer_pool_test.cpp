@@ -99,6 +99,25 @@ TEST(as_many_come_back_as_are_to_be_kept) {
   EXPECT_EQ(stats.bytes, 6 * kMega);
 }
 
+TEST(many_small_blocks_are_kept_up_to_so_many_bytes) {
+  const auto pool = BufferPool::create();
+  pool->keep_small(10 * kMega);
+  const auto free_after = [&](size_t count, size_t bytes) {
+    std::vector<Buffer*> taken;
+    for (size_t i = 0; i < count; ++i) taken.push_back(pool->allocate(bytes));
+    for (Buffer* buffer : taken) BufferPool::deallocate(buffer);
+    return pool->stats();
+  };
+  EXPECT_EQ(free_after(9, kMega).free, 9u);
+  EXPECT_EQ(free_after(20, kMega).free, 10u);
+  EXPECT_EQ(free_after(9, kMega).made, 20u);  // of those that are kept
+  // A large one takes the place of as many as it needs.
+  EXPECT_EQ(free_after(1, 5 * kMega).free, 6u);
+  EXPECT_EQ(pool->stats().bytes, 10 * kMega);
+  EXPECT_EQ(free_after(6, 50 * kMega).free, BufferPool::kKept);
+  EXPECT_EQ(free_after(BufferPool::kMostSmall + 9, 100).free, BufferPool::kMostSmall);
+}
+
 TEST(blocks_up_to_twice_as_large_serve) {
   EXPECT(serves(kMega, kMega));
   EXPECT(serves(kMega, kMega - 1));

@@ -122,6 +122,10 @@ class PictureBatch(Protocol):
         ...
 
 
+# Bytes of memory that wait for the next batch of pictures of sizes of their own.
+_KEPT_SMALL = 64 << 20
+
+
 class NativeBatch:
     """A batch in the decode pool of the process.
 
@@ -132,6 +136,10 @@ class NativeBatch:
 
     def __init__(self, request: PictureRequest, quota: Any, memory: Any) -> None:
         self._request = request
+        if isinstance(memory, extension.native.BufferPool) and any(
+            jobs[0].chain.size is None for jobs, _number in request.views
+        ):
+            memory.keep_small(_KEPT_SMALL)
         # By view; None where pictures have sizes of their own.
         self._apart: list[list[torch.Tensor] | None] = []
         if request.apart:
