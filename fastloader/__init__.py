@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastloader import compat as compat
     from fastloader import datasets as datasets
     from fastloader import transforms as transforms
+    from fastloader._core.batch.layout import Packed, Padded
     from fastloader._core.machine.build_info import build_info
     from fastloader.datasets.encoded import decode_image
     from fastloader.encoded_image import EncodedImage
@@ -34,6 +35,8 @@ __all__ = [
     "EncodedImage",
     "Error",
     "FastLoader",
+    "Packed",
+    "Padded",
     "PythonPathWarning",
     "build_info",
     "check",
@@ -44,6 +47,8 @@ _HOME = {
     "FastLoader": "fastloader.loader",
     "DevicePrefetcher": "fastloader.prefetcher",
     "EncodedImage": "fastloader.encoded_image",
+    "Packed": "fastloader._core.batch.layout",
+    "Padded": "fastloader._core.batch.layout",
     "build_info": "fastloader._core.machine.build_info",
     "check": "fastloader.loader_check",
     "decode_image": "fastloader.datasets.encoded",

@@ -174,6 +174,12 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
             (default) as contiguous NCHW.
         image_key: the index or key of the image in the batch, for batches in which something else is
             shaped like an image; None (default) takes every image leaf.
+        batch: how samples are laid out without a collate_fn. "stack" (default) is default_collate. Else
+            the outermost container of the samples is transposed: "list" leaves tensors in lists, "pad"
+            gives pictures (C, H, W) as a `Padded` and the rest as "list", "nested" gives jagged tensors,
+            and "packed" a `Packed` (docs/batches.md). ValueError together with a collate_fn.
+        pad_to, pad_value: with batch="pad", height and width are rounded up to multiples of pad_to
+            pixels, 1 by default, and padding has pad_value, 0 by default, after normalisation.
         depth: how many batches are in the pinned ring and on the device, or decoded ahead on the CPU.
             None (default) is 3, or 2 with ``num_workers=0`` and no native images; ``"auto"`` begins with
             3 and ends at 16.
@@ -235,6 +241,9 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         dtype: torch.dtype | None = None,
         channels_last: bool = False,
         image_key: int | str | None = None,
+        batch: Literal["stack", "list", "pad", "nested", "packed"] = "stack",
+        pad_to: int = 1,
+        pad_value: float = 0,
         depth: int | Literal["auto"] | None = None,
         native: bool = True,
         decode: Literal["exact", "whole", "fast"] = "exact",

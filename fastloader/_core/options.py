@@ -16,15 +16,23 @@ from torch.utils.data import (
     IterDataPipe,
     MapDataPipe,
     Subset,
+    default_collate,
     default_convert,
 )
 
+from fastloader._core.batch.layout import LAYOUTS, Layout
 from fastloader._core.delivery.path import DeliverySpec
 from fastloader._core.machine.identity import is_a, true_name
 from fastloader._core.machine.limits import own_threads
 from fastloader._core.machine.messages import users_level, warn_deprecated
 from fastloader._core.machine.torch_datasets import kind_of
-from fastloader._core.order.loader import AutoWorkers, Loader, OwnArguments, WorkerMethod
+from fastloader._core.order.loader import (
+    AutoWorkers,
+    Loader,
+    OwnArguments,
+    WorkerMethod,
+    collation_of,
+)
 from fastloader._core.pictures.in_place import parts_of
 from fastloader._core.sources.arguments import (
     asked_of_pictures,
@@ -97,7 +105,7 @@ def _is_collation_known(loader: Loader) -> bool:
     """Returns whether it is known what becomes of samples in a batch before there is one."""
     try:
         check_batches(loader)
-        container(loader.collate_fn)
+        container(collation_of(loader))
     except NotNative:
         return False
     return True
@@ -151,7 +159,7 @@ def why_no_source(loader: Loader) -> str:
         check_native(loader)
         check_extension()
         check_batches(loader)
-        container(loader.collate_fn)
+        container(collation_of(loader))
     except NotNative as refusal:
         return str(refusal)
     return unknown(first_part(loader.dataset))
@@ -166,7 +174,7 @@ def obstacles(loader: Loader, first: str) -> str:
     except NotNative:
         return first  # which says it all
     found = [first]
-    for check in (lambda: check_batches(loader), lambda: container(loader.collate_fn)):
+    for check in (lambda: check_batches(loader), lambda: container(collation_of(loader))):
         try:
             check()
         except NotNative as refusal:
@@ -249,7 +257,9 @@ _BACKENDS: dict[str, str] = {method: backend for backend, method in _METHODS.ite
 
 # The constructor has used these; later values would have no effect.
 _OF_DELIVERY = tuple(inspect.signature(DeliverySpec).parameters)
-FIXED = frozenset([*_OF_DELIVERY, "on_error", "max_errors", "distributed"])
+_NORMALIZING = ("mean", "std", "dtype")
+_OF_LAYOUT = ("batch", "pad_to", "pad_value")
+FIXED = frozenset([*_OF_DELIVERY, *_OF_LAYOUT, "on_error", "max_errors", "distributed"])
 
 
 class LoaderOptions(OwnArguments):
@@ -278,6 +288,8 @@ class LoaderOptions(OwnArguments):
         if workers != "auto" and not hasattr(workers, "__index__"):
             raise TypeError(f"num_workers={workers!r}: use a whole number or 'auto'")
         self._check_workers(arguments["dataset"], workers, arguments["multiprocessing_context"])
+        # A batch_sampler leaves the batch_size at 1.
+        self._check_layout(arguments["batch_size"], arguments["collate_fn"])
 
     def _agree_on_workers(self, method: str | None) -> None:
         """Raises ValueError if ``worker_backend`` and ``worker_method`` do not agree, or are unknown."""
@@ -323,8 +335,43 @@ class LoaderOptions(OwnArguments):
             )
         check_ray_options(self.ray_options)
 
+    def _check_layout(self, batch_size: Any, collate_fn: Any) -> None:
+        """Raises TypeError and ValueError for a ``batch`` that cannot be."""
+        if self.batch not in LAYOUTS:
+            raise ValueError(
+                f"batch={self.batch!r}: use {', '.join(map(repr, LAYOUTS[:-1]))} or {LAYOUTS[-1]!r}"
+            )
+        if isinstance(self.pad_to, bool) or not isinstance(self.pad_to, int):
+            raise TypeError(f"pad_to must be a whole number of pixels, got {self.pad_to!r}")
+        if self.pad_to < 1:
+            raise ValueError(f"pad_to={self.pad_to}: use 1 or more pixels")
+        if isinstance(self.pad_value, bool) or not isinstance(self.pad_value, int | float):
+            raise TypeError(f"pad_value must be a number, got {self.pad_value!r}")
+        for name, usual in (("pad_to", 1), ("pad_value", 0)):
+            if self.batch != "pad" and getattr(self, name) != usual:
+                raise ValueError(f"{name} is for batch='pad', and batch is {self.batch!r}")
+        if self.batch == "stack":
+            return
+        # Frameworks make a loader again with the collate_fn that it has.
+        if collate_fn is not None and collate_fn is not default_collate:
+            raise ValueError(
+                f"batch={self.batch!r} and a collate_fn, which both lay out the batch: give one of them"
+            )
+        if batch_size is None:
+            raise ValueError(f"batch={self.batch!r} and batch_size=None, which makes no batches")
+
     def delivery_spec(self) -> DeliverySpec:
-        return DeliverySpec(*(getattr(self, name) for name in _OF_DELIVERY))
+        arguments = {name: getattr(self, name) for name in _OF_DELIVERY}
+        if self.batch != "stack" and all(arguments[name] is None for name in _NORMALIZING):
+            arguments["image_key"] = None  # it is the layout's alone
+        return DeliverySpec(**arguments)
+
+    def layout(self, normalizes: bool) -> Layout | None:
+        """Returns what collates in the place of a collate_fn; None with batch="stack". ``normalizes``:
+        whether the delivery makes floats of pictures."""
+        if self.batch == "stack":
+            return None
+        return Layout(self.batch, self.pad_to, self.pad_value, self.image_key, normalizes)
 
 
 def _warn_of_method(method: str, what: str, instead: str) -> None:
@@ -367,6 +414,8 @@ def _is_free(loader: Loader, name: str) -> bool:
     nothing is a plain DataLoader. It may not where frameworks, which make the loader again of its
     attributes, would take it for the argument of FastLoader's constructor."""
     own = not true_name(type(loader).__init__).startswith("fastloader.")
+    if name in _OF_LAYOUT:
+        return own and loader._runtime.layout is None
     return own and loader._runtime.delivers_as_made and name in _OF_DELIVERY
 
 

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data.dataloader import _DatasetKind
 
 from fastloader._core.batch.augmentation import EpochDraws
+from fastloader._core.batch.layout import opened
 from fastloader._core.handoff import DEFAULT_DEPTH, Handoff, LentMemory, LoopFollower, Plan, Slots
 from fastloader._core.machine import devices, extension
 from fastloader._core.observation.statistics import Figures, LoopIterator, Statistics
@@ -197,6 +198,7 @@ class DeliveryIterator(LoopIterator):
         super().__init__(statistics)
         self._batches: Iterator[Any] | None = batches
         self._num_yielded = 0
+        self._unopened: list[Any] = []  # a batch that is not opened yet: Ctrl-C may come in between
         # The source would warn of a wrong length too early, because it is ahead, and on a thread of
         # ours. This iterator warns in its place.
         self._promised: int | None = None
@@ -205,7 +207,10 @@ class DeliveryIterator(LoopIterator):
             batches._IterableDataset_len_called = None  # type: ignore[attr-defined]
 
     def __next__(self) -> Any:
-        batch = super().__next__()
+        if not self._unopened:
+            self._unopened.append(super().__next__())
+        batch = opened(self._unopened[0])
+        self._unopened.clear()
         self._num_yielded += 1
         if self._promised is not None and self._num_yielded > self._promised:
             self._warn_of_length()

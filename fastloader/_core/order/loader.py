@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader
 
 from fastloader._core.batch.augmentation import Augmentation
+from fastloader._core.batch.layout import Layout
 from fastloader._core.machine.limits import decode_threads, own_threads
 from fastloader.transforms._normalization import Normalization
 
@@ -44,6 +45,9 @@ class Services(Protocol):
     def augmentation(self) -> Augmentation | None: ...
 
     @property
+    def layout(self) -> Layout | None: ...
+
+    @property
     def delivers_as_made(self) -> bool: ...
 
     def drop_ended_workers(self, loader: Loader) -> None: ...
@@ -69,6 +73,9 @@ class OwnArguments:
     dtype: torch.dtype | None
     channels_last: bool
     image_key: int | str | None
+    batch: str
+    pad_to: int
+    pad_value: float
     depth: int | str | None
     native: bool
     decode: str
@@ -89,6 +96,12 @@ class Loader(DataLoader[Any], OwnArguments):
     def _torch_iterator(self) -> Iterator[Any]:
         self._runtime.drop_ended_workers(self)
         return super().__iter__()
+
+
+def collation_of(loader: Loader) -> Callable[[Any], Any]:
+    """Returns what collates the loader's samples: its collate_fn, or the layout that it asks for."""
+    collate_fn: Callable[[Any], Any] = loader.collate_fn
+    return loader._runtime.layout or collate_fn
 
 
 def decode_threads_beside(loader: Loader) -> int:

@@ -13,8 +13,9 @@ from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fastloader._core.batch.augmentation import Mixing
+from fastloader._core.batch.layout import Layout
 from fastloader._core.machine import identity
-from fastloader._core.order.loader import Loader
+from fastloader._core.order.loader import Loader, collation_of
 from fastloader._core.sources.arguments import check_batches
 from fastloader._core.sources.names import named
 from fastloader.errors import NotNative
@@ -26,8 +27,9 @@ def check_collation(loader: Loader) -> None:
     """Raises NotNative unless default_collate makes the batches and the user's own code does not run in
     workers."""
     check_batches(loader)
-    if loader.collate_fn is not default_collate:
-        raise NotNative(_refusal(loader.collate_fn))
+    collate_fn = collation_of(loader)
+    if collate_fn is not default_collate:
+        raise NotNative(_refusal(collate_fn))
     check_default_collate()
 
 
@@ -122,7 +124,7 @@ def _may_be(kind: type) -> bool:
 
 
 def _refusal(collate_fn: Any) -> str:
-    return f"collate_fn is {named(collate_fn)}"
+    return str(collate_fn) if type(collate_fn) is Layout else f"collate_fn is {named(collate_fn)}"
 
 
 _COLLATE = "torch.utils.data._utils.collate"

@@ -24,6 +24,7 @@ from fastloader._core.order.loader import (
     AutoWorkers,
     Loader,
     auto_workers,
+    collation_of,
     decode_threads_beside,
 )
 from fastloader._core.pictures.decoder import ImageDecoder, jpeg_counts
@@ -114,7 +115,7 @@ class ImageSource(Source):
             else:
                 mixed = "" if images.mixing is None else ", mixed"
                 reason = f"{reason}: {images.words}{mixed}, with the native path's draws"
-                made = PillowPictures(dataset, images, loader.collate_fn, self.note)
+                made = PillowPictures(dataset, images, collation_of(loader), self.note)
                 return StandIn(made, reason)
         try:
             check_fetch()
@@ -175,7 +176,8 @@ class ImageSource(Source):
             self.note,
         )
         rows.times = self._times_of_rows
-        return StandIn(rows, f"{_words(images, decoding, loader)}; then Python: {reason}")
+        then = "" if reason == str(loader._runtime.layout) else "then Python: "
+        return StandIn(rows, f"{_words(images, decoding, loader)}; {then}{reason}")
 
     def note(self, replayed: InPlace) -> None:
         """Notes what knows the draws of the epoch that begins, for `replay`."""

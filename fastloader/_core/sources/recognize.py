@@ -16,7 +16,7 @@ from fastloader._core.batch.augmentation import Mixing
 from fastloader._core.machine import identity
 from fastloader._core.machine.identity import Rows, change, found, function_change, is_a, true_name
 from fastloader._core.machine.torch_datasets import kind_of
-from fastloader._core.order.loader import Loader
+from fastloader._core.order.loader import Loader, collation_of
 from fastloader._core.order.position import holds_twice
 from fastloader._core.pictures.images import NativeImages
 from fastloader._core.pictures.store import FolderStore, ImageStore, LmdbStore, MappedStore
@@ -552,8 +552,8 @@ def recognize_images(loader: Loader) -> NativeImages:
         NotNative: with the reason in words, if the native path cannot make the batches.
     """
     check_batches(loader)
-    container = collation.container(loader.collate_fn)
-    mixing = collation.mixing_of(loader.collate_fn)
+    container = collation.container(collation_of(loader))
+    mixing = collation.mixing_of(collation_of(loader))
     found = _recognize(loader.dataset, WholeTransform())
     if container is tuple and not found.form.plain:
         raise NotNative("collate_fn is of pictures and labels, and the samples have another form")

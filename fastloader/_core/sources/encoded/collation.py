@@ -157,6 +157,13 @@ def make(batch: EncodedBatch) -> None:
 _KNOWN = len(OF_TORCH) + 1  # the functions of torch's map, and ours
 
 
+# How torch begins when it cannot stack, and what is added.
+_UNEQUAL = "stack expects each tensor to be equal size"
+_SIZES = (
+    "FastLoader's batch='list' or batch='pad' lays out samples of several sizes (docs/batches.md)"
+)
+
+
 class EncodedCollation:
     """Collates samples by ``collate_fn``. If that is torch's own, pictures stay encoded for the decode
     threads of the loader, unless something is to be done to them that only Python knows. Any other one
@@ -195,12 +202,12 @@ class EncodedCollation:
                 batch.tree = self._called(samples)
             return batch
         if not EncodedImage.any_made:
-            return self._called(samples)
+            return self._plainly(samples)
         if self.collate_fn is default_collate:
             with Keeping(_change) as keeping:
                 # So many functions are torch's and ours, unless `_change` says no.
                 if len(default_collate_fn_map) <= _KNOWN:
-                    tree = default_collate(samples)
+                    tree = self._plainly(samples)
                 else:
                     tree = collate(samples, collate_fn_map=_map(keeping))
             if not keeping.columns and not keeping.made:
@@ -211,6 +218,17 @@ class EncodedCollation:
         if self.makes and type(batch) is EncodedBatch and batch.columns:
             make(batch)
         return batch
+
+    def _plainly(self, samples: Any) -> Any:
+        """Collates samples as they are."""
+        if self._called is not default_collate:
+            return self._called(samples)
+        try:
+            return default_collate(samples)
+        except RuntimeError as error:
+            if not str(error).startswith(_UNEQUAL):
+                raise
+            raise RuntimeError(f"{error}. {_SIZES}") from error
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if isinstance(samples, list) else [samples])):

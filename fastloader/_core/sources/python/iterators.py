@@ -84,7 +84,7 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, LoaderItera
             self._statistics.add_time("fetch", now - begun)
             if trace.active is not None:
                 trace.add("fetch", begun, now)
-        if type(data) is EncodedBatch or self.encoded.refused:
+        if type(data) is EncodedBatch or self.encoded.refused or self._lays_out:
             data = self._deliver(data)
         self._position.read_here = True
         return data

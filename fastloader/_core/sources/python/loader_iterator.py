@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import _DatasetKind, dataloader, default_collate
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 
+from fastloader._core.batch.layout import opened
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.eager import eager
 from fastloader._core.machine.process import HomeProcess, ProcessLock
@@ -25,7 +26,7 @@ from fastloader._core.observation.statistics import (
 )
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.generators import is_stateful
-from fastloader._core.order.loader import Loader, decode_threads_beside
+from fastloader._core.order.loader import Loader, collation_of, decode_threads_beside
 from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress
 from fastloader._core.pictures.images import CropSeeds, EpochKeys, WorkerSamples, repeats_below
@@ -68,11 +69,13 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
     _samples: WorkerSamples | None = None  # of an iterable dataset at workers
     _in_processes = False  # whether worker processes make the samples
     _workers_make = False  # whether they make the pictures, too
+    _lays_out = False  # whether the loader's `Layout` collates
     _keys_go_along = False  # whether what makes the samples gets the keys of their draws
     _notes_arrivals = False  # whether it notes which batch came, if that need not be the next one
 
     def __init__(self, loader: Loader) -> None:
         self._home = HomeProcess()
+        self._lays_out = loader._runtime.layout is not None
         self._position: Position = loader._runtime.position
         self._statistics: Statistics = loader._runtime.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
@@ -134,12 +137,13 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
             in_python = not loader.native or extension.load() is None
             self._workers_make = self._in_processes and in_python
             native = None
-            if not in_python and loader.collate_fn is not default_collate:
+            collate_fn = collation_of(loader)
+            if not in_python and collate_fn is not default_collate:
                 decode = Decode(loader.decode, loader.truncated)
                 native = decode_threads_beside(loader), decode
             self._keys_go_along = self._workers_make or native is not None
             collate = EncodedCollation(
-                loader.collate_fn,
+                collate_fn,
                 self._workers_make,
                 native,
                 loader.on_error,
@@ -247,6 +251,8 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
         self._undelivered = data
         try:
             made = self.encoded.finished(data)
+            if self.progress is not None and self._lays_out:
+                made = opened(made)
         except Exception:
             self._undelivered = None
             raise

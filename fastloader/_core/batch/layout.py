@@ -1,0 +1,301 @@
+"""Lays out the samples of a batch without a function of the user's: the argument ``batch``.
+
+The samples are collated where a user's collate_fn would run. What differs in size from sample to sample
+goes into one tensor there, a `Ragged`, which any delivery normalises and brings to the device as it does
+with every other tensor. What the loop is to see is made of it only then, by `opened`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from fastloader._core.machine import identity
+
+LAYOUTS = ("stack", "list", "pad", "nested", "packed")
+
+
+class Padded(NamedTuple):
+    """Pictures of several sizes in one tensor, as ``batch="pad"`` gives them.
+
+    Attributes: ``tensor``, of shape (N, C, H, W), in which each picture stands at the top left;
+    ``mask``, torch.bool of shape (N, H, W), True where there is padding.
+    """
+
+    tensor: torch.Tensor
+    mask: torch.Tensor
+
+
+class Packed(NamedTuple):
+    """Parts of several lengths, one after the other, as ``batch="packed"`` gives them.
+
+    Attributes: ``values``, of shape (total, ...): the rows of all samples, or the pixels of all
+    pictures, (total, C); ``cu_seqlens``, int32 of shape (N + 1,), where each sample begins and the last
+    one ends; ``shapes``, int64 of shape (N, D), the shape of each sample's own tensor.
+    """
+
+    values: torch.Tensor
+    cu_seqlens: torch.Tensor
+    shapes: torch.Tensor
+
+
+@dataclasses.dataclass
+class Ragged:
+    """A part of a batch whose samples differ in size, on its way to the loop.
+
+    ``values``: pictures as (1, C, 1, total), of which every delivery takes bytes for a picture, or the
+    rows of other parts, (total, ...). ``sizes``: the shape of each sample's tensor, in a tensor that
+    goes to the device with it, and ``shapes``, in numbers. ``layout``: what is to be made of it.
+    """
+
+    values: torch.Tensor
+    sizes: torch.Tensor
+    shapes: tuple[tuple[int, ...], ...]
+    pictures: bool
+    layout: Layout
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Collates samples as the loader's ``batch`` says. It takes the place of its collate_fn.
+
+    Args:
+        kind: one of `LAYOUTS`, but for "stack", which is default_collate.
+        pad_to, pad_value: the arguments of the loader.
+        image_key: the loader's; None takes every picture.
+        normalizes: whether the delivery makes floats of bytes.
+    """
+
+    kind: str
+    pad_to: int
+    pad_value: float
+    image_key: int | str | None
+    normalizes: bool
+
+    def __str__(self) -> str:
+        return f"batch={self.kind!r}"
+
+    def __call__(self, samples: list[Any]) -> Any:
+        return transposed(samples, self._collated)
+
+    def _collated(self, values: list[Any], key: Any) -> Any:
+        """Collates what stands in one place of every sample."""
+        if all(isinstance(each, torch.Tensor | np.ndarray) for each in values):
+            if not any(isinstance(each, np.ndarray) and _is_text(each) for each in values):
+                return self._tensors([torch.as_tensor(each) for each in values], key)
+        if all(isinstance(each, Mapping | list | tuple) for each in values):
+            return values
+        return default_collate(values)
+
+    def _tensors(self, values: list[torch.Tensor], key: Any) -> Any:
+        pictures = self.image_key in (None, key) and all(map(_is_picture, values))
+        if pictures and self._are_alike(values, key):
+            return self._ragged(values, pictures=True)
+        if self.kind in ("list", "pad"):
+            return values
+        if all(each.dim() == 0 for each in values):
+            return default_collate(values)
+        if any(each.dim() == 0 or each.shape[1:] != values[0].shape[1:] for each in values):
+            raise ValueError(
+                f"{self}: the tensors under {key!r} differ in more than their first dimension: "
+                f"{_shapes(values)}. Give batch='list', or make them of one size"
+            )
+        if len({each.dtype for each in values}) > 1:
+            kinds = ", ".join(sorted({str(each.dtype) for each in values}))
+            raise TypeError(f"{self}: the tensors under {key!r} have several dtypes: {kinds}")
+        return self._ragged(values, pictures=False)
+
+    def _are_alike(self, pictures: list[torch.Tensor], key: Any) -> bool:
+        """Returns whether pictures go into one tensor. Raises ValueError if they have to, and cannot."""
+        if self.kind == "nested":
+            raise ValueError(
+                f"{self}: the pictures under {key!r} are ragged in two dimensions, height and width, "
+                "and a nested tensor has one. Give batch='pad' or batch='packed'"
+            )
+        whole = not self.normalizes and pictures[0].dtype is torch.uint8
+        if self.kind == "pad" and whole and self.pad_value not in range(256):
+            raise ValueError(f"pad_value={self.pad_value}: the pictures under {key!r} are bytes")
+        forms = {(each.dtype, each.shape[0]) for each in pictures}
+        if len(forms) == 1:
+            return True
+        if self.kind == "list" and not self.normalizes:
+            return False
+        found = " and ".join(
+            f"{str(dtype).removeprefix('torch.')} of {channels} channels"
+            for dtype, channels in sorted(forms, key=str)
+        )
+        raise ValueError(
+            f"{self}: the pictures under {key!r} are {found}. Let the transform make one kind of them, "
+            "as convert('RGB') does, or name the picture by image_key"
+        )
+
+    def _ragged(self, values: list[torch.Tensor], pictures: bool) -> Ragged:
+        shapes = tuple(tuple(each.shape) for each in values)
+        joined = _joined_pixels(values) if pictures else torch.cat(values)
+        return Ragged(joined, torch.tensor(shapes), shapes, pictures, self)
+
+
+def _is_text(array: Any) -> bool:
+    return array.dtype.kind in "SU"
+
+
+def _shapes(values: Sequence[torch.Tensor]) -> str:
+    return ", ".join(str(shape) for shape in dict.fromkeys(tuple(each.shape) for each in values))
+
+
+# What stands for a picture besides plain tensors.
+_IMAGE = ("torchvision.tv_tensors._image", "Image")
+
+
+def _is_picture(value: torch.Tensor) -> bool:
+    """Returns whether a sample's tensor is a picture: (C, H, W) of bytes or floats, of one or three
+    channels, and not of a kind of its own, such as tv_tensors.Mask."""
+    return (
+        value.dim() == 3
+        and value.shape[0] in (1, 3)
+        and (value.dtype is torch.uint8 or value.is_floating_point())
+        and (type(value) is torch.Tensor or identity.is_a(value, _IMAGE))
+        and value.layout is torch.strided
+        and not value.requires_grad
+    )
+
+
+def _joined_pixels(pictures: list[torch.Tensor]) -> torch.Tensor:
+    """Puts pictures of one type and number of channels into one of shape (1, C, 1, total): planes behind
+    planes or, if all have theirs so, pixels behind pixels."""
+    channels = pictures[0].shape[0]
+    counts = [each.shape[1] * each.shape[2] for each in pictures]
+    by_pixel = channels > 1 and all(
+        each.permute(1, 2, 0).is_contiguous() and not each.is_contiguous() for each in pictures
+    )
+    if by_pixel:
+        pixels = [each.permute(1, 2, 0).reshape(-1, channels) for each in pictures]
+        return torch.cat(pixels).T.reshape(1, channels, 1, -1).as_subclass(torch.Tensor)
+    first = pictures[0]
+    joined = torch.empty((1, channels, 1, sum(counts)), dtype=first.dtype, device=first.device)
+    planes = joined.view(channels, -1)
+    begin = 0
+    for picture, count in zip(pictures, counts, strict=True):
+        planes[:, begin : begin + count] = picture.reshape(channels, count)
+        begin += count
+    return joined
+
+
+def transposed(samples: list[Any], collate: Callable[[list[Any], Any], Any]) -> Any:
+    """Transposes the outermost container of samples as default_collate does it, with ``collate(values,
+    key)`` in each place."""
+    first = samples[0]
+    kind: Any = type(first)
+    if isinstance(first, Mapping):
+        made = {key: collate([each[key] for each in samples], key) for key in first}
+        try:
+            if isinstance(first, dict):
+                clone = copy.copy(first)
+                clone.update(made)
+                return clone
+            return kind(made)
+        except TypeError:
+            return made
+    if not isinstance(first, list | tuple):
+        return collate(samples, None)
+    if any(len(each) != len(first) for each in samples):
+        raise RuntimeError("each element in list of batch should be of equal size")
+    columns = [
+        collate(list(column), place) for place, column in enumerate(zip(*samples, strict=True))
+    ]
+    return kind(*columns) if hasattr(first, "_fields") else columns
+
+
+# ---- What the loop sees.
+
+
+def opened(batch: Any) -> Any:
+    """Makes of each `Ragged` in a delivered batch what its layout says."""
+    if type(batch) is Ragged:
+        return _opened(batch)
+    if isinstance(batch, Mapping):
+        ragged = {key: _opened(value) for key, value in batch.items() if type(value) is Ragged}
+        if not ragged:
+            return batch
+        if isinstance(batch, dict):
+            batch.update(ragged)
+            return batch
+        kind: Any = type(batch)
+        return kind({**batch, **ragged})
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(opened, batch)) if any(type(e) is Ragged for e in batch) else batch
+    if type(batch) is list:
+        return [_opened(each) if type(each) is Ragged else each for each in batch]
+    return batch
+
+
+def _opened(part: Ragged) -> Any:
+    return _MADE[part.layout.kind](part)
+
+
+def _views(part: Ragged) -> list[torch.Tensor]:
+    """Returns the pictures, of shape (C, H, W), as views of one tensor."""
+    values = part.values[0, :, 0]  # (C, total)
+    ends = np.cumsum([height * width for _, height, width in part.shapes]).tolist()
+    return [
+        values[:, end - height * width : end].unflatten(1, (height, width))
+        for end, (_, height, width) in zip(ends, part.shapes, strict=True)
+    ]
+
+
+def _pad(part: Ragged) -> Padded:
+    views, layout = _views(part), part.layout
+    height, width = (
+        -(-max(shape[side] for shape in part.shapes) // layout.pad_to) * layout.pad_to
+        for side in (1, 2)
+    )
+    values = part.values
+    # As the pictures lie: a delivery with channels_last has made it so.
+    last = values.shape[1] > 1 and values.stride(1) == 1
+    tensor = torch.full(
+        (len(views), values.shape[1], height, width),
+        layout.pad_value,
+        dtype=values.dtype,
+        device=values.device,
+    )
+    if last:
+        tensor = tensor.contiguous(memory_format=torch.channels_last)
+    for place, view in zip(tensor, views, strict=True):
+        place[:, : view.shape[1], : view.shape[2]] = view
+    rows = torch.arange(height, device=values.device)
+    columns = torch.arange(width, device=values.device)
+    below = rows[None, :, None] >= part.sizes[:, 1, None, None]
+    beside = columns[None, None, :] >= part.sizes[:, 2, None, None]
+    return Padded(tensor, below | beside)
+
+
+def _ends(part: Ragged) -> torch.Tensor:
+    lengths = part.sizes[:, 1] * part.sizes[:, 2] if part.pictures else part.sizes[:, 0]
+    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+
+
+def _nest(part: Ragged) -> torch.Tensor:
+    longest = max(shape[0] for shape in part.shapes)
+    shortest = min(shape[0] for shape in part.shapes)
+    return torch.nested.nested_tensor_from_jagged(
+        part.values, _ends(part), min_seqlen=shortest, max_seqlen=longest
+    )
+
+
+def _pack(part: Ragged) -> Packed:
+    values = part.values[0, :, 0].T if part.pictures else part.values
+    return Packed(values, _ends(part).to(torch.int32), part.sizes)
+
+
+_MADE: dict[str, Callable[[Ragged], Any]] = {
+    "list": _views,
+    "pad": _pad,
+    "nested": _nest,
+    "packed": _pack,
+}
