@@ -61,6 +61,18 @@ def zipped(samples: list[Any]) -> tuple[Any, ...]:
     return tuple(zip(*samples, strict=True))
 
 
+def padded(samples: list[Any]) -> tuple[Any, ...]:
+    """Pads as DETR does."""
+    pictures = [picture for picture, _ in samples]
+    height, width = (max(each.shape[side] for each in pictures) for side in (1, 2))
+    tensor = torch.zeros(len(pictures), 3, height, width)
+    mask = torch.ones(len(pictures), height, width, dtype=torch.bool)
+    for picture, place, of_place in zip(pictures, tensor, mask, strict=True):
+        place[:, : picture.shape[1], : picture.shape[2]].copy_(picture)
+        of_place[: picture.shape[1], : picture.shape[2]] = False
+    return tensor, mask, torch.tensor([label for _, label in samples])
+
+
 class KeepsSamples:
     """Has a state: it keeps the last picture of each batch."""
 
@@ -311,7 +323,8 @@ Made = dict[str, tuple[Callable[[], Dataset[Any]], Any]]
 
 
 def recipes(root: str) -> dict[str, Made]:
-    """By name: what each contender's dataset and collate_fn are. The first is DataLoader's."""
+    """By name: what each contender's dataset and collate_fn, or layout, are. The first is
+    DataLoader's."""
     paths = sorted(str(path) for path in Path(root).glob("*/*") if path.is_file())
     classes = len(list(Path(root).iterdir()))
 
@@ -324,6 +337,7 @@ def recipes(root: str) -> dict[str, Made]:
     square = [T.Resize(512), T.CenterCrop(512), T.RandomHorizontalFlip()]
     large = T.Compose([*square, T.ToTensor(), T.Normalize([0.5], [0.5])])
     context = T.Compose([T.RandomResizedCrop(224, scale=(0.3, 1.0)), *NORMALIZED])
+    whole = T.Compose([T.Resize(256), T.RandomHorizontalFlip(), *NORMALIZED])
     other = T.Compose([T.RandomResizedCrop(224), T.RandomVerticalFlip(), *NORMALIZED])
     return {
         "default collate": both(folder(), None),
@@ -337,6 +351,14 @@ def recipes(root: str) -> dict[str, Made]:
         "two transforms in one batch": {
             "FastLoader, one transform": (folder(), None),
             "FastLoader": (lambda: ConcatDataset([*halves(folder(), folder(other))]), None),
+        },
+        "sizes of their own, in a list": {
+            "DataLoader": (folder(whole), zipped),
+            "FastLoader": (folder(whole), "list"),
+        },
+        "sizes of their own, padded": {
+            "DataLoader": (folder(whole), padded),
+            "FastLoader": (folder(whole), "pad"),
         },
         "buckets of three shapes, EncodedImage": {
             "DataLoader": (lambda: Bucketed(paths, encoded=False), None),
@@ -434,7 +456,8 @@ def measure(made: Made, arguments: argparse.Namespace) -> dict[str, Any]:
             make, collate_fn = made[name]
             dataset = make()
             kind: Any = DataLoader if name == "DataLoader" else FastLoader
-            options: dict[str, Any] = {"num_workers": arguments.workers, "collate_fn": collate_fn}
+            options: dict[str, Any] = {"num_workers": arguments.workers}
+            options |= {"batch" if isinstance(collate_fn, str) else "collate_fn": collate_fn}
             if isinstance(dataset, Bucketed):
                 options["batch_sampler"] = Buckets(len(dataset), arguments.batch)
             else:

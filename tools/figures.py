@@ -113,6 +113,19 @@ def ray_more(place: str, delivery: str, pace: str) -> Callable[[Json], float]:
     return at("overhead", name, "ms more", RAY_PACES[pace])
 
 
+# How the recipes of benchmarks/samples.py are called in a figure's name.
+SAMPLE_RECIPES = {
+    "dict": "into a dict",
+    "mixup": "mixup(*default_collate(batch))",
+    "zipped": "tuple(zip(*batch)) with a target dict",
+    "views": "ten views with masks, EncodedImage",
+    "jepa": "I-JEPA's masks",
+    "tokens": "tokens, EncodedImage",
+    "buckets": "buckets of three shapes, EncodedImage",
+    "list": "sizes of their own, in a list",
+    "pad": "sizes of their own, padded",
+}
+
 # Name: file, what of it, how it is written. The names of the peers are made below.
 FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
     "autotune.middle": ("autotune", at("median_auto_over_best"), ".2f"),
@@ -152,6 +165,10 @@ FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
         for place in RAY_PLACES
         for delivery in RAY_DELIVERIES
         for pace in RAY_PACES
+    },
+    **{
+        f"samples.{name}": ("samples", at("recipes", recipe, "cpu_ratio", "median"), ".1f")
+        for name, recipe in SAMPLE_RECIPES.items()
     },
     "workers.float32": ("workers", at("ratios", "float32", "median"), ".1f"),
     "workers.uint8": ("workers", at("ratios", "uint8", "median"), ".1f"),

@@ -125,7 +125,7 @@ class Layout:
         if len(forms) == 1:
             return True
         if self.kind == "list" and not self.normalizes:
-            return False
+            return False  # each as it is
         found = " and ".join(
             f"{str(dtype).removeprefix('torch.')} of {channels} channels"
             for dtype, channels in sorted(forms, key=str)
@@ -162,8 +162,21 @@ def _is_picture(value: torch.Tensor) -> bool:
         and (value.dtype is torch.uint8 or value.is_floating_point())
         and (type(value) is torch.Tensor or identity.is_a(value, _IMAGE))
         and value.layout is torch.strided
+        and value.is_cpu
         and not value.requires_grad
     )
+
+
+def empty_elsewhere(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="cpu")
+
+
+# What makes the memory of pictures that are joined: a worker process that has slots sets its own.
+empty = empty_elsewhere
+
+
+def _plain(picture: torch.Tensor) -> torch.Tensor:
+    return picture.as_subclass(torch.Tensor)
 
 
 def _joined_pixels(pictures: list[torch.Tensor]) -> torch.Tensor:
@@ -175,14 +188,14 @@ def _joined_pixels(pictures: list[torch.Tensor]) -> torch.Tensor:
         each.permute(1, 2, 0).is_contiguous() and not each.is_contiguous() for each in pictures
     )
     if by_pixel:
-        pixels = [each.permute(1, 2, 0).reshape(-1, channels) for each in pictures]
-        return torch.cat(pixels).T.reshape(1, channels, 1, -1).as_subclass(torch.Tensor)
-    first = pictures[0]
-    joined = torch.empty((1, channels, 1, sum(counts)), dtype=first.dtype, device=first.device)
+        pixels = [_plain(each.permute(1, 2, 0)).view(-1, channels) for each in pictures]
+        rows = empty((sum(counts), channels), pixels[0].dtype)
+        return torch.cat(pixels, out=rows).T.view(1, channels, 1, -1)
+    joined = empty((1, channels, 1, sum(counts)), pictures[0].dtype)
     planes = joined.view(channels, -1)
     begin = 0
     for picture, count in zip(pictures, counts, strict=True):
-        planes[:, begin : begin + count] = picture.reshape(channels, count)
+        planes[:, begin : begin + count] = _plain(picture).reshape(channels, count)
         begin += count
     return joined
 

@@ -21,6 +21,7 @@ from fastloader._core.machine.process import HomeProcess, ProcessLock
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.decoder import ImageDecoder, PendingBatch, RequestedSamples
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import (
@@ -289,7 +290,7 @@ class RowPictures(InPlace):
         target_transforms: what is done to a target, of each dataset that was concatenated.
         wrap: what makes of a row the kind of tensor that the transform ends in; None leaves a Tensor.
         options: how the pictures are decoded.
-        on_error: what is done about samples that cannot be read, as `ErrorPolicy` has it.
+        loader: says what is done about samples that cannot be read, and what collates them.
 
     Attributes: ``times``, to which the loop adds what the decode threads have done, wherever they are.
     """
@@ -304,15 +305,17 @@ class RowPictures(InPlace):
         target_transforms: Sequence[Callable[[Any], Any] | None],
         wrap: Callable[[torch.Tensor], Any] | None,
         options: DecodeOptions,
-        on_error: str,
+        loader: Loader,
         began: Callable[[InPlace], None] | None = None,
     ) -> None:
         super().__init__(dataset, images, began)
         self._begun = begun
+        # A function of the user's gets tensors that share nothing.
+        self._apart = loader._runtime.layout is None
         self._target_transforms = target_transforms
         self._wrap = wrap
         self.options = options
-        self._on_error = on_error
+        self._on_error = loader.on_error
         self.times: dict[str, float] = {}
         self._as_read = AsRead(self.parts)
         self._decoder: ImageDecoder | None = None
@@ -342,7 +345,7 @@ class RowPictures(InPlace):
         decoder = self._own_decoder()
         columns, bad = self._columns(asked)
         requested = RequestedSamples(numbers, asked, [], bad)
-        pending = PendingBatch(decoder, (None,), requested, seeds, None, apart=True)
+        pending = PendingBatch(decoder, (None,), requested, seeds, None, apart=self._apart)
         if not pending.batch.wait():
             raise StoppedError("the decode threads of this process were ended")
         failures = pending.batch.failures()

@@ -172,7 +172,7 @@ class ImageSource(Source):
             reading.of_targets,
             reading.wrap,
             options,
-            loader.on_error,
+            loader,
             self.note,
         )
         rows.times = self._times_of_rows

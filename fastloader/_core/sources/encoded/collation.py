@@ -13,6 +13,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
+from fastloader._core.batch.layout import Layout
 from fastloader._core.batch.tree import rebuild
 from fastloader._core.machine import identity
 from fastloader._core.machine.limits import counted
@@ -239,6 +240,8 @@ class EncodedCollation:
             return _encoded(default_convert(tree), kept.columns, None)
         batched = isinstance(samples, list)
         making = Making(samples if batched else [samples], self.native, self.on_error, batched)
+        # A function of the user's gets tensors that share nothing.
+        making.apart = type(self.collate_fn) is not Layout
         finished = making.finished()
         why = making.why or f"collate_fn is {named(self.collate_fn)}, which gets tensors"
         batch = _made_batch(None, making.made, why)
@@ -271,6 +274,8 @@ class Making:
     Attributes: ``made``, how many pictures there were, and ``why``, by whom or why so, in words;
     ``notes``, of the samples; ``records``, what was drawn for those that were made together.
     """
+
+    apart = True  # whether pictures share no memory
 
     def __init__(
         self, samples: list[Any], native: tuple[int, Decode] | None, on_error: str, batched: bool
@@ -348,7 +353,7 @@ class Making:
         own = copy.copy(decoder)  # with this batch's policy
         own.policy = self._policy
         batch = taken.batch(None, len(rows))
-        pending = PendingPictures(own, batch, drawn_by.only(rows), apart=True)
+        pending = PendingPictures(own, batch, drawn_by.only(rows), apart=self.apart)
         for place, column in zip(places, pending.rows(), strict=True):
             for row, picture in zip(rows, column, strict=True):
                 self._pictures[row][place] = picture

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import io
 import logging
+import math
 import os
 import pickle
 import threading
@@ -25,6 +26,7 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 
+from fastloader._core.batch import layout
 from fastloader._core.batch.tree import is_dense, is_leaf
 from fastloader._core.machine import extension, limits
 from fastloader._core.machine.limits import out_of_files
@@ -297,6 +299,18 @@ class Sender:
         self._collating += time.perf_counter() - begun
         return room
 
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Makes a tensor in the slot, or in ordinary memory if it does not go there."""
+        size = math.prod(shape) * dtype.itemsize
+        if self._current is not None and size and threading.get_ident() == self._thread:
+            capsule = self.slots.collate(self._current, size)
+            if capsule is not None:
+                storage = torch.from_dlpack(capsule).untyped_storage()
+                made = torch.empty(0, dtype=dtype, device="cpu")
+                return made.set_(storage, 0, shape)  # type: ignore[call-overload]
+            self._full = True
+        return layout.empty_elsewhere(shape, dtype)
+
     def _room(self, batch: Any) -> torch.Tensor | None:
         """Returns the place in the slot where the tensors are stacked; None if they do not go there."""
         first = batch[0]
@@ -389,10 +403,11 @@ _sender: Sender | None = None
 
 
 def _install(sender: Sender) -> None:
-    """Makes default_collate use ``sender`` in this worker process. Its table says how tensors are
-    collated. An entry that the user has put there stays."""
+    """Makes default_collate, and our layouts, use ``sender`` in this worker process. The table of the
+    former says how tensors are collated. An entry that the user has put there stays."""
     global _sender
     _sender = sender
+    layout.empty = sender.empty
     if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
         default_collate_fn_map[torch.Tensor] = _collate_tensors
 
