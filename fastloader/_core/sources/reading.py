@@ -30,6 +30,8 @@ from fastloader.transforms._reader.chain import (
 
 
 class Reading(Protocol):
+    sized: bool  # whether all pictures are to have one size
+
     def chain(
         self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
     ) -> Chain:
@@ -44,6 +46,8 @@ class Reading(Protocol):
 
 class WholeTransform:
     """Reads for batches that are made without Python: everything has to be known."""
+
+    sized = True
 
     def chain(
         self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
@@ -60,6 +64,8 @@ class WholeTransform:
 class KnownBeginning:
     """Reads for samples that are made in Python, of pictures with which the native path has begun. It
     notes the beginning and the target_transform of each dataset that is read."""
+
+    sized = True
 
     def __init__(self) -> None:
         self.beginnings: list[Beginning] = []
@@ -86,6 +92,7 @@ class KnownSamples(KnownBeginning):
     finds it. The ``beginnings``, which are of all steps but the erasing, are not there if no step stands
     before the conversion to a tensor."""
 
+    sized = False
     wrap: Any = None
     end = TensorEnd((), planar=True)
 
@@ -113,6 +120,8 @@ class Refusals:
     """Reads for batches that Python makes. It notes all that is in the way of the native path, in the
     first dataset that is read: ``found``; ``rest`` says what the transform comes to without it, as
     `refused_steps` does."""
+
+    sized = True
 
     def __init__(self) -> None:
         self.found: list[str] = []

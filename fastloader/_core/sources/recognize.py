@@ -66,7 +66,10 @@ def subset(dataset: Any, inner: NativeImages) -> NativeImages:
     return dataclasses.replace(inner, indices=indices, name=name, repeats=repeats)
 
 
-def concatenated(dataset: Any, parts: list[NativeImages]) -> NativeImages:
+def concatenated(dataset: Any, parts: list[NativeImages], sized: bool) -> NativeImages:
+    """Joins the pictures of a ConcatDataset. ``sized``: whether they are to have one size."""
+    if not sized and len({part.chain.size for part in parts}) > 1:
+        parts = list(map(_of_own_sizes, parts))
     first = parts[0]
     sizes = by_place(dataset.cumulative_sizes, "the sizes of a ConcatDataset")
     if not np.array_equal(sizes, np.cumsum([len(part) for part in parts])):
@@ -84,6 +87,14 @@ def concatenated(dataset: Any, parts: list[NativeImages]) -> NativeImages:
     joined = dataclasses.replace(_join(parts), chains=chains, form=form)
     last_time[dataset] = (parts, joined)
     return joined
+
+
+def _of_own_sizes(images: NativeImages) -> NativeImages:
+    """Returns pictures whose chains do not say how large they come out."""
+    chain, *chains = (
+        dataclasses.replace(each, size=None) for each in (images.chain, *images.chains)
+    )
+    return dataclasses.replace(images, chain=chain, chains=tuple(chains))
 
 
 def _same_files(some: list[NativeImages], others: list[NativeImages]) -> bool:
@@ -590,7 +601,8 @@ def _recognize(dataset: Any, reading: Reading) -> NativeImages:
             raise NotNative(own)
         if selection is Subset:
             return subset(dataset, _recognize(dataset.dataset, reading))
-        return concatenated(dataset, [_recognize(each, reading) for each in dataset.datasets])
+        parts = [_recognize(each, reading) for each in dataset.datasets]
+        return concatenated(dataset, parts, reading.sized)
     known = _known_class(dataset)
     if known is None:
         raise NotNative(unknown(dataset))

@@ -138,19 +138,42 @@ def test_bad_samples(tmp_path, on_error):
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "said", "begins"),
     [
-        ([v1.Resize((20, 24)), v1.PILToTensor()], "the size of the pictures is"),
-        ([v1.Resize((24, 20)), v1.ToTensor()], "whether they are floats is"),
+        # Which default_collate stacks where a batch has one size.
+        ([v1.Resize((20, 24)), v1.PILToTensor()], "the size of the pictures is", "native images: "),
+        ([v1.Resize((24, 20)), v1.ToTensor()], "whether they are floats is", "Python path: "),
     ],
 )
-def test_transforms_that_end_differently(roots, steps, said):
+def test_transforms_that_end_differently(roots, steps, said, begins):
     first = tv.datasets.ImageFolder(
         str(roots[0]), v1.Compose([v1.Resize((24, 20)), v1.PILToTensor()])
     )
     other = tv.datasets.ImageFolder(str(roots[1]), v1.Compose(steps))
     plan = FastLoader(ConcatDataset([first, other]), 4).plan()
-    assert said in plan and plan.startswith("Python path: "), plan
+    assert said in plan and plan.startswith(begins), plan
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_transforms_of_several_sizes(roots, way):
+    """For a function, or a layout, that does not stack."""
+    chains = [
+        v1.Compose([v1.Resize(30), v1.CenterCrop((24, 20)), v1.PILToTensor()]),
+        v1.Compose([v1.Resize((17, 31)), v1.PILToTensor()]),
+        v1.Compose([v1.Resize(19), v1.PILToTensor()]),
+    ]
+    folders = [
+        tv.datasets.ImageFolder(str(roots[number % 2]), chain)
+        for number, chain in enumerate(chains)
+    ]
+    dataset = ConcatDataset([folders[0], ConcatDataset(folders[1:])])
+    theirs = list(DataLoader(dataset, 4, collate_fn=list, shuffle=False))
+    loader = FastLoader(dataset, 4, collate_fn=list, **WAYS[way])
+    assert loader.plan().startswith("native images: "), loader.plan()
+    same(list(loader), theirs)
+    listed = FastLoader(dataset, 4, batch="list", **WAYS[way])
+    for (pictures, _labels), samples in zip(listed, theirs, strict=True):
+        same(pictures, [picture for picture, _ in samples])
 
 
 class Mixed(Dataset):

@@ -1,0 +1,186 @@
+"""Samples of any structure in every layout, by chance: the same as by hand, however they travel."""
+
+import collections
+import dataclasses
+import itertools
+from typing import Any
+
+import covering
+import numpy as np
+import tiers
+import torch
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from fastloader import FastLoader, Packed, Padded
+from support import same
+
+MEAN, STD = (0.1, 0.4, 0.7), (0.2, 0.3, 0.6)
+Pair = collections.namedtuple("Pair", "left, right")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One place of every sample. ``kind``: what stands there; ``ragged``: whether sizes differ."""
+
+    kind: str
+    ragged: bool
+
+    def made(self, draw: np.random.Generator) -> Any:
+        first, second = (int(draw.integers(1, 7)) if self.ragged else 4 for _ in range(2))
+        if self.kind == "bytes":
+            shape = (3, first, second)
+            return torch.from_numpy(draw.integers(0, 256, shape, dtype=np.uint8))
+        if self.kind == "by pixel":
+            shape = (first, second, 3)
+            return torch.from_numpy(draw.integers(0, 256, shape, dtype=np.uint8)).permute(2, 0, 1)
+        if self.kind == "grey floats":
+            return torch.from_numpy(draw.random((1, first, second), dtype=np.float32))
+        if self.kind == "rows":
+            length = first - 1 if self.ragged else first
+            return torch.from_numpy(draw.integers(-9, 9, (length, 4)))
+        if self.kind == "array":
+            return draw.random(first)
+        if self.kind == "scalar":
+            return torch.tensor(draw.random())
+        if self.kind == "nested":
+            return {"a": [torch.ones(first)], "b": (1, "x")}
+        return {"number": first, "float": first / 2, "text": "x" * first}[self.kind]
+
+
+PICTURES = ("bytes", "by pixel", "grey floats")
+KINDS = (*PICTURES, "rows", "array", "scalar", "nested", "number", "float", "text")
+PARTS = st.builds(Part, st.sampled_from(KINDS), st.booleans())
+
+
+@st.composite
+def structures(draw):
+    """(parts, what makes a sample of their values, what takes a batch apart into theirs)."""
+    kind = draw(st.sampled_from(["tuple", "dict", "pair", "bare"]))
+    if kind == "bare":
+        part = draw(PARTS.filter(lambda part: part.kind != "nested"))  # else it is the container
+        return [part], lambda values: values[0], lambda batch: [batch]
+    if kind == "pair":
+        return [draw(PARTS), draw(PARTS)], lambda values: Pair(*values), pair_opened
+    parts = draw(st.lists(PARTS, min_size=1, max_size=5))
+    if kind == "tuple":
+        return parts, tuple, list_opened
+    names = [f"part {number}" for number in range(len(parts))]
+    return parts, lambda values: dict(zip(names, values, strict=True)), dict_opened
+
+
+def pair_opened(batch):
+    assert type(batch) is Pair
+    return list(batch)
+
+
+def list_opened(batch):
+    assert type(batch) is list
+    return batch
+
+
+def dict_opened(batch):
+    assert type(batch) is dict
+    return list(batch.values())
+
+
+def by_hand(part, values, layout, normalized, pad_to, value):
+    """What is to stand in a batch for these values; None if the layout refuses them."""
+    if part.kind in ("text", "nested"):
+        return values
+    if part.kind in ("number", "float"):
+        return torch.tensor(values, dtype=None if part.kind == "number" else torch.float64)
+    tensors = [torch.as_tensor(each) for each in values]
+    if part.kind in PICTURES:
+        if normalized and part.kind != "grey floats":
+            tensors = list(map(normalize, tensors))
+        return None if layout == "nested" else pictures(tensors, layout, pad_to, value)
+    if layout in ("list", "pad"):
+        return tensors
+    if part.kind == "scalar":
+        return torch.stack(tensors)
+    return tensors if layout == "nested" else packed(tensors)
+
+
+def normalize(picture):
+    (found,) = FastLoader([picture[None].contiguous()], None, mean=MEAN, std=STD)
+    return found[0]
+
+
+def pictures(tensors, layout, pad_to, value):
+    if layout == "list":
+        return tensors
+    if layout == "packed":
+        flat = packed([each.permute(1, 2, 0).flatten(0, 1) for each in tensors])
+        return flat._replace(shapes=torch.tensor([each.shape for each in tensors]))
+    sides = [-(-max(each.shape[side] for each in tensors) // pad_to) * pad_to for side in (1, 2)]
+    tensor = tensors[0].new_full((len(tensors), tensors[0].shape[0], *sides), value)
+    mask = torch.ones((len(tensors), *sides), dtype=torch.bool)
+    for place, each in enumerate(tensors):
+        tensor[place, :, : each.shape[1], : each.shape[2]] = each
+        mask[place, : each.shape[1], : each.shape[2]] = False
+    return Padded(tensor, mask)
+
+
+def packed(rows):
+    ends = list(itertools.accumulate(map(len, rows), initial=0))
+    shapes = torch.tensor([tuple(each.shape) for each in rows])
+    return Packed(torch.cat(rows), torch.tensor(ends, dtype=torch.int32), shapes)
+
+
+def check(structure, layout, count, size, makers, normalized, pad, way):
+    parts, made, opened = structure
+    draw = np.random.default_rng(count)
+    values = [[part.made(draw) for part in parts] for _ in range(count)]
+    options = {**makers, **way.options}
+    normalized = normalized and any(part.kind in PICTURES[:2] for part in parts)
+    if normalized:
+        options |= {"mean": MEAN, "std": STD}
+    if layout == "pad":
+        options |= {"pad_to": pad[0], "pad_value": pad[1]}
+    loader = FastLoader(list(map(made, values)), size, batch=layout, **options)
+    if layout == "nested" and any(part.kind in PICTURES for part in parts):
+        try:
+            next(iter(loader))
+        except ValueError as error:
+            assert "batch='pad' or batch='packed'" in str(error)
+            return
+        raise AssertionError("pictures in a nested tensor")
+    batches = list(loader)
+    assert len(batches) == -(-count // size)
+    for number, batch in enumerate(batches):
+        columns = zip(*values[number * size : (number + 1) * size], strict=True)
+        for part, column, found in zip(parts, columns, opened(batch), strict=True):
+            if layout == "nested" and part.kind in ("rows", "array"):
+                assert found.layout is torch.jagged
+                found = list(found.unbind())
+            same(found, by_hand(part, list(column), layout, normalized, *pad))
+
+
+MAKERS = [{}, {"num_workers": 1, "worker_backend": "thread"}, {"native": False}]
+
+
+def test_samples_of_any_structure(request, way):
+    """300 by chance with --all, 30 without."""
+    numbers = st.integers(1, 5)
+
+    @seed(covering.SEED)
+    @settings(
+        max_examples=300 if tiers.takes_all(request.config) else 30,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        structures(),
+        st.sampled_from(["list", "pad", "nested", "packed"]),
+        numbers,
+        numbers,
+        st.sampled_from(MAKERS),
+        st.booleans(),
+        st.tuples(numbers, st.sampled_from([0, 3, 255])),
+    )
+    def run(structure, layout, count, size, makers, normalized, pad):
+        check(structure, layout, count, size, makers, normalized, pad, way)
+
+    run()
