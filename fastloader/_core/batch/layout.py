@@ -60,6 +60,11 @@ class Ragged:
     pictures: bool
     layout: Layout
 
+    def pin_memory(self) -> Ragged:
+        return dataclasses.replace(
+            self, values=self.values.pin_memory(), sizes=self.sizes.pin_memory()
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Layout:

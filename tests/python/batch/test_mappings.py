@@ -6,12 +6,12 @@ import collections
 import pytest
 import torch
 from pictures import plain_folder
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from exact import normalised, same_bits
-from fastloader import DevicePrefetcher, FastLoader
+from fastloader import DevicePrefetcher, EncodedImage, FastLoader
 from fastloader._core.batch.augmentation import Augmentation, RandomErasing
-from fastloader._core.batch.tree import Movable, flatten
+from fastloader._core.batch.tree import Movable, flatten, rebuild
 from fastloader._core.machine import devices
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize
@@ -168,6 +168,49 @@ def test_what_is_normalised_on_the_cpu_is_pinned(tmp_path, enter_way, monkeypatc
     batches = list(loader)
     assert len(batches) == 3
     assert {id(tensor) for batch in batches for tensor in batch} == {id(each) for each in pinned}
+
+
+class Encoded(Dataset):
+    def __init__(self, root):
+        self.paths = sorted(root.glob("*/*"))
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return EncodedImage(self.paths[index], Compose([Resize((8, 8))])), torch.tensor(index)
+
+
+def dict_of(samples):
+    return {"pixels": torch.stack([each[0] for each in samples]), "more": [torch.ones(2)]}
+
+
+@pytest.mark.skipif(not hasattr(torch, "accelerator"), reason="torch.accelerator came later")
+@pytest.mark.parametrize("how", [{}, {"collate_fn": dict_of}, {"batch": "list"}, {"batch": "pad"}])
+@pytest.mark.parametrize("kind", ["known", "encoded"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_every_tensor_that_the_loop_gets_is_pinned(tmp_path, monkeypatch, kind, how, workers):
+    """With pin_memory and no device, whoever made the pictures."""
+
+    class Pinned(torch.Tensor):
+        pass
+
+    def pin(tensor, device=None):
+        return tensor.as_subclass(Pinned)
+
+    monkeypatch.setattr(devices, "accelerator_type", lambda: "xpu")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: None)
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda number: None)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    root = plain_folder(tmp_path, count=12)
+    data = Encoded(root) if kind == "encoded" else ImageFolder(root, Compose([Resize((8, 8))]))
+    loader = FastLoader(data, 4, pin_memory=True, num_workers=workers, **how)
+    found = []
+    for batch in loader:
+        rebuild(batch, lambda value, _key: found.append(type(value)))
+    assert len(found) > 3 and set(found) == {Pinned}
 
 
 class Layers(collections.ChainMap):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from fastloader._core.machine import extension
 from fastloader._core.pictures.batch import MadePart
@@ -166,6 +167,12 @@ class EncodedBatch:
     notes: PictureNotes | None = None
     records: list[Any] = dataclasses.field(default_factory=list)
     left_out: bool = False
+
+    def pin_memory(self) -> EncodedBatch:
+        """Pins what is finished, where torch pins a batch."""
+        if not self.columns:
+            self.tree = pin_memory(self.tree)
+        return self
 
     @property
     def holds_none(self) -> bool:

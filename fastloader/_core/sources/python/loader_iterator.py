@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import _DatasetKind, dataloader, default_collate
+from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 
 from fastloader._core.batch.layout import opened
@@ -31,6 +32,7 @@ from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress
 from fastloader._core.pictures.images import CropSeeds, EpochKeys, WorkerSamples, repeats_below
 from fastloader._core.pictures.in_place import InPlace, RowPictures
+from fastloader._core.sources.encoded.batch import EncodedBatch
 from fastloader._core.sources.encoded.collation import EncodedCollation, KeyedIndex
 from fastloader._core.sources.encoded.epoch import EncodedPictures, stop
 from fastloader._core.sources.python.arguments import LoaderView
@@ -251,8 +253,11 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
         self._undelivered = data
         try:
             made = self.encoded.finished(data)
+            late = type(data) is EncodedBatch and bool(data.columns)
             if self.progress is not None and self._lays_out:
-                made = opened(made)
+                made, late = opened(made), True
+            if late and self._pin_memory:  # torch had no tensor to pin
+                made = pin_memory(made)
         except Exception:
             self._undelivered = None
             raise

@@ -246,12 +246,14 @@ def by_hand(samples):
 
 def test_pictures_for_a_function(cluster, folder):
     dataset = ImageFolder(folder, T.Compose(CHAINS["erased"][0]))
-    options = {"shuffle": True, "collate_fn": by_hand}
-    right = two_epochs(FastLoader(dataset, 4, num_workers=2, **options))
-    with on_ray(dataset, 4, **options) as loader:
-        if native is not None:
-            assert "2 Ray actors" in loader.plan() and "1 decode thread in each" in loader.plan()
-        same(two_epochs(loader), right)
+    for more in ({"collate_fn": by_hand}, {"batch": "pad"}):
+        options = {"shuffle": True, **more}
+        right = two_epochs(FastLoader(dataset, 4, num_workers=2, **options))
+        with on_ray(dataset, 4, **options) as loader:
+            if native is not None:
+                plan = loader.plan()
+                assert "2 Ray actors" in plan and "1 decode thread in each" in plan
+            same(two_epochs(loader), right)
 
 
 @pytest.mark.parametrize("collate_fn", [None, by_hand], ids=["default", "by hand"])
