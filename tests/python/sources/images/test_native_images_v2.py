@@ -154,10 +154,6 @@ STOPPED = {
         lambda v2: [*geometry(v2), v2.RandomApply([v2.Grayscale(1)]), v2.ToImage()],
         "Grayscale(",
     ),
-    "applied at random": (
-        lambda v2: [v2.RandomApply([v2.Resize((12, 10))]), v2.ToImage()],
-        "different sizes",
-    ),
     "no size": (
         lambda v2: [v2.Resize(None, max_size=9), v2.CenterCrop(9), v2.ToImage()],
         "Resize(",
@@ -173,6 +169,16 @@ def test_stopped_by(tv, v2, root, name):
     plan = FastLoader(tv.datasets.ImageFolder(root, v2.Compose(make(v2))), 3).plan()
     assert plan.startswith("Python path: ") and wanted in plan, plan
     assert "\n" not in plan and len(plan) < 400, plan
+
+
+def test_a_size_by_chance(tv, v2, root):
+    """The pictures are made natively, and collated by Python."""
+    chain = v2.Compose([v2.RandomApply([v2.Resize((12, 10))]), v2.ToImage()])
+    plan = FastLoader(tv.datasets.ImageFolder(root, chain), 3).plan()
+    assert (
+        plan.startswith("native images: ")
+        and "then Python: the transform gives pictures of diff" in plan
+    )
 
 
 def test_steps_of_a_sequential_are_not_looked_at(tv, v2, root):
