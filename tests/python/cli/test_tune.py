@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from torch.utils.data import DataLoader
 from fastloader import FastLoader
 from fastloader.cli import tune as tuning
 from fastloader.cli.__main__ import main
-from fastloader.cli.tune import Native
+from fastloader.cli.tune import Native, Step
 from support import require_program, run_script
 
 NUMBERS = itertools.count()
@@ -308,6 +309,13 @@ def test_a_fastloader_and_a_step_of_the_same_file(capsys):
     target = f"{name}-it.py"
     assert main(["tune", f"{target}:ours", "--step", f"{target}:step", "--seconds", "0.3"]) == 0
     assert sys.modules[f"{name}-it"].taken and "training step alone" in capsys.readouterr().out
+
+
+def test_the_step_alone_behind_a_slow_loader():
+    """Its batches fill the seconds; the step's own are fewer than the report asks for no more."""
+    loader = FastLoader(range(4))
+    Step("x:step", len).measure_alone(loader, 0.3, SimpleNamespace(batch_ms=400.0))
+    assert "training step alone" in str(loader.report())
 
 
 @pytest.mark.parametrize(
