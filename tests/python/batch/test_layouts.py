@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from pictures import import_torchvision, plain_folder
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from fastloader import EncodedImage, FastLoader, Packed, Padded
 from fastloader import transforms as T
@@ -212,6 +212,15 @@ def test_samples_without_a_container():
     same(list(FastLoader(tensors, 3, batch="list")), [tensors[:3], tensors[3:]])
     (batch,) = FastLoader(tensors, 5, batch="packed")
     same(batch, packed(tensors))
+
+
+def test_arrays():
+    pictures, labels = torch.arange(7 * 3 * 2 * 5).view(7, 3, 2, 5).to(torch.uint8), torch.arange(7)
+    loader = FastLoader(TensorDataset(pictures, labels), SIZE, batch="list")
+    assert "batch='list'" in loader.plan()
+    for number, batch in enumerate(loader):
+        rows = slice(number * SIZE, number * SIZE + SIZE)
+        same(batch, [list(pictures[rows]), list(labels[rows])])
 
 
 def test_an_iterable_dataset_and_a_batch_sampler():
