@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -299,11 +300,13 @@ def _ends(part: Ragged) -> torch.Tensor:
 
 
 def _nest(part: Ragged) -> torch.Tensor:
-    longest = max(shape[0] for shape in part.shapes)
-    shortest = min(shape[0] for shape in part.shapes)
-    return torch.nested.nested_tensor_from_jagged(
-        part.values, _ends(part), min_seqlen=shortest, max_seqlen=longest
-    )
+    make = torch.nested.nested_tensor_from_jagged
+    lengths = [shape[0] for shape in part.shapes]
+    known: dict[str, Any] = {}
+    if "min_seqlen" in inspect.signature(make).parameters:  # torch 2.5 and newer
+        # Else they would be read from the device, which waits for it.
+        known = {"min_seqlen": min(lengths), "max_seqlen": max(lengths)}
+    return make(part.values, _ends(part), **known)
 
 
 def _pack(part: Ragged) -> Packed:
