@@ -190,12 +190,10 @@ def _empty(job: Job, count: int) -> list[torch.Tensor] | None:
     if chain.size is None:
         return None
     dtype = torch.float32 if chain.floating else torch.uint8
-    if job.planar:
-        shape = chain.channels, *chain.size
-        return [torch.empty(shape, dtype=dtype, device="cpu") for _ in range(count)]
-    shape = *chain.size, chain.channels
-    made = [torch.empty(shape, dtype=dtype, device="cpu") for _ in range(count)]
-    return [each.permute(2, 0, 1) for each in made]
+    channels, (height, width) = chain.channels, chain.size
+    shape = channels, height, width
+    steps = (height * width, width, 1) if job.planar else (1, width * channels, channels)
+    return [torch.empty_strided(shape, steps, dtype=dtype, device="cpu") for _ in range(count)]
 
 
 def _nothing() -> torch.Tensor:

@@ -197,6 +197,7 @@ class NativeImages:
     ``plan()`` calls it; empty: as its class. ``repeats``:
     whether two indices are of one file. ``container``: the type that holds images and labels in a batch,
     list or tuple. ``form``: what else is in a sample. ``mixing``: what is mixed in the batches.
+    ``watched``: of each dataset that was concatenated, the attributes that say what its samples are.
     """
 
     store: ImageStore
@@ -211,6 +212,7 @@ class NativeImages:
     form: SampleForm = PLAIN
     mixing: Mixing | Rolled | None = None
     chains: tuple[Chain, ...] = ()
+    watched: tuple[tuple[str, ...], ...] = ((),)
 
     @property
     def distinct_chains(self) -> list[Chain]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import copy
 import logging
+import operator
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +40,7 @@ from fastloader._core.pictures.notes import (
 )
 from fastloader._core.pictures.repair import ImageRepair
 from fastloader.errors import StoppedError
+from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._job import Job
 from fastloader.transforms._pillow import pixel_limits, warn_of_size
 from fastloader.transforms._recipe import draw
@@ -143,9 +145,6 @@ def parts_of(dataset: Any) -> Iterator[Any]:
 # ---- Samples of a dataset of pictures whose transform the native path knows in part.
 
 
-# A packed file is opened anew in another process; timm's datasets count bad files.
-_CHANGING = ("_environment", "skipped", "_consecutive_errors")
-
 Steps = Sequence[Callable[[Any], Any]]
 
 
@@ -163,7 +162,11 @@ class BegunPictures(InPlace):
         target_transforms: what is done to a target, of each of them.
         shows_header: whether a step may look at what stands in a file beside its pixels, as
             ``Image.info``: the orientation, a colour profile.
+
+    Attributes: ``erasing``, what is erased in the end by the native path's draws; None for nothing.
     """
+
+    erasing: Erasing | None = None
 
     def __init__(
         self,
@@ -178,7 +181,7 @@ class BegunPictures(InPlace):
         self._rests = rests
         self._target_transforms = target_transforms
         self._shows_header = shows_header
-        self._as_read = AsRead(self.parts)
+        self._as_read = AsRead(self.parts, images.watched)
         self._made_here: HomeProcess | None = None
         self._made_for: tuple[int, int] | None = None
         self._job: Any = None  # a Job, in this process
@@ -206,6 +209,8 @@ class BegunPictures(InPlace):
         if picture is not None:
             for step in self._rests[part]:
                 picture = step(picture)
+            if self.erasing is not None:
+                picture = erased(picture, self.erasing, seed, file)
         return picture
 
     def _picture(self, file: int, seed: int) -> Any | None:
@@ -250,23 +255,26 @@ class BegunPictures(InPlace):
 
 
 class AsRead:
-    """Remembers the attributes that datasets had when they were read."""
+    """Remembers the attributes that datasets had when they were read: of each of ``parts``, those of its
+    ``names``, which say what its samples are. Another process has copies of them, which it remembers
+    when it is first asked."""
 
-    def __init__(self, parts: Sequence[Any]) -> None:
-        self._parts = parts
-        self._read = [_attributes(part) for part in parts]
+    def __init__(self, parts: Sequence[Any], names: Sequence[Sequence[str]]) -> None:
+        self._parts, self._names = parts, names
+        self._read: list[list[Any]] | None = list(map(self._values, range(len(parts))))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_read": None}
 
     def still(self, part: int) -> bool:
         """Returns whether the attributes of a dataset are the same objects."""
-        some, others = self._read[part], _attributes(self._parts[part])
-        return len(some) == len(others) and all(
-            others.get(name, some) is some[name] for name in some
-        )
+        if self._read is None:
+            self._read = list(map(self._values, range(len(self._parts))))
+        return all(map(operator.is_, self._read[part], self._values(part)))
 
-
-def _attributes(dataset: Any) -> dict[str, Any]:
-    """Returns the dataset's own attributes, but for those that it changes itself."""
-    return {name: value for name, value in vars(dataset).items() if name not in _CHANGING}
+    def _values(self, part: int) -> list[Any]:
+        own = vars(self._parts[part])
+        return [own.get(name) for name in self._names[part]]
 
 
 # ---- Samples of a dataset of pictures whose whole transform the native path knows.
@@ -285,8 +293,8 @@ class RowPictures(InPlace):
     transform or other samples into the dataset.
 
     Args:
-        begun: makes a sample by Pillow with the same draws, but erases nothing; None if the native path
-            knows of no step before the conversion to a tensor.
+        begun: makes a sample by Pillow with the same draws; None if the native path knows of no step
+            before the conversion to a tensor.
         target_transforms: what is done to a target, of each dataset that was concatenated.
         wrap: what makes of a row the kind of tensor that the transform ends in; None leaves a Tensor.
         options: how the pictures are decoded.
@@ -317,7 +325,7 @@ class RowPictures(InPlace):
         self.options = options
         self._on_error = loader.on_error
         self.times: dict[str, float] = {}
-        self._as_read = AsRead(self.parts)
+        self._as_read = AsRead(self.parts, images.watched)
         self._decoder: ImageDecoder | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -364,7 +372,8 @@ class RowPictures(InPlace):
             part = self.part(file)
             row: Any = rows[position]
             if position in left:
-                row = self._by_pillow(file, part, seeds[position if len(seeds) > 1 else 0])
+                seed = seeds[position if len(seeds) > 1 else 0]
+                row = None if self._begun is None else self._begun.picture(file, part, seed)
             elif self._wrap is not None:
                 row = self._wrap(row)
             if row is None:
@@ -441,14 +450,6 @@ class RowPictures(InPlace):
         for place, row in enumerate(rows):
             fill(row, erasing, boxes[place], drawn[place : place + 1])
         return rows
-
-    def _by_pillow(self, file: int, part: int, seed: int) -> Any | None:
-        """Makes a picture that the decode threads could not make; None if the dataset is to."""
-        picture = None if self._begun is None else self._begun.picture(file, part, seed)
-        erasing = self.images.chain.erasing
-        if picture is not None and erasing is not None:
-            picture = erased(picture, erasing, seed, file)
-        return picture
 
 
 def _left(failures: Sequence[tuple[int, str, Any]]) -> set[int]:

@@ -38,6 +38,7 @@ from fastloader._core.sources.arguments import (
     check_truncated,
 )
 from fastloader._core.sources.image_iterator import ImageIterator, Remains
+from fastloader._core.sources.reading import KnownSamples
 from fastloader._core.sources.recognize import (
     holds_images,
     recognize_beginning,
@@ -121,6 +122,11 @@ class ImageSource(Source):
             check_fetch()
             if extension.load() is not None:
                 return self._rows(loader, wanted, reason)
+            images, known = recognize_samples(dataset)
+            begun = self._begun(dataset, images, known)
+            if begun is not None:
+                reach = known.beginnings[0].reach
+                return StandIn(begun, f"{reason}: with the native path's draws {reach}")
         except NotNative:
             pass
         try:
@@ -141,19 +147,28 @@ class ImageSource(Source):
             return StandIn(begun, f"{reason}: with the native path's draws {beginnings[0].reach}")
         return StandIn(begun, f"native {beginnings[0].reach}{_indexed(images)} ({reason})")
 
+    def _begun(
+        self, dataset: Any, images: NativeImages, reading: KnownSamples
+    ) -> BegunPictures | None:
+        """Makes what makes samples by Pillow with the draws of ``images``, whose transform is known to
+        its end; None if no step stands before the conversion to a tensor, or transforms differ."""
+        beginnings = reading.beginnings
+        alike = all(each.chain == beginnings[0].chain for each in beginnings)
+        if not beginnings or not alike or len(beginnings) != len(reading.of_targets):
+            return None
+        of_begun = dataclasses.replace(images, chain=beginnings[0].chain, chains=())
+        rests = [each.rest for each in beginnings]
+        begun = BegunPictures(dataset, of_begun, rests, reading.of_targets, False, self.note)
+        begun.erasing = images.chain.erasing
+        return begun
+
     def _rows(self, loader: Loader, wanted: Normalization | None, reason: str) -> StandIn:
         """Makes pictures where the samples are made. Raises NotNative if the transform is not known to
         its end."""
         check_truncated(loader)
         images, reading = recognize_samples(loader.dataset)
         _check_channels(images, wanted)
-        beginnings = reading.beginnings
-        begun = None
-        alike = all(each.chain == beginnings[0].chain for each in beginnings)
-        if beginnings and alike and len(beginnings) == len(reading.of_targets):
-            of_begun = dataclasses.replace(images, chain=beginnings[0].chain)
-            rests = [each.rest for each in beginnings]
-            begun = BegunPictures(loader.dataset, of_begun, rests, reading.of_targets, False)
+        begun = self._begun(loader.dataset, images, reading)
         threads = decode_threads_beside(loader)
         decoding = counted(threads, "decode thread")
         if loader.num_workers and loader.worker_backend != "thread":

@@ -22,7 +22,7 @@ from fastloader.transforms._reader.beginning import Beginning, TensorEnd, read_b
 from fastloader.transforms._reader.chain import (
     read_chain,
     refused_steps,
-    without_erasing,
+    with_plain_end,
     wrapper,
 )
 
@@ -101,8 +101,7 @@ class KnownSamples(KnownBeginning):
     ) -> Chain:
         whole = read_chain(transform, ours_ends_in_tensor, of, sized=False)
         wrap = wrapper(transform)
-        if whole.erasing is not None:
-            transform = without_erasing(transform)
+        transform = with_plain_end(transform)
         end = read_end(transform, ours_ends_in_tensor, whole)
         if self.of_targets[1:] and (wrap is not self.wrap or end != self.end):
             raise NotNative("the transforms of a ConcatDataset end in several kinds of tensors")

@@ -121,6 +121,7 @@ def _join(parts: list[NativeImages]) -> NativeImages:
         first.attempts,
         tuple(int(before) + start for part, before in zip(parts, counts) for start in part.starts),
         any(part.repeats for part in parts),
+        watched=tuple(names for part in parts for names in part.watched),
     )
 
 
@@ -612,7 +613,8 @@ def _recognize(dataset: Any, reading: Reading) -> NativeImages:
     name = images.name or f"{known.__module__.partition('.')[0]} {known.__qualname__}"
     if kind is not known:
         name = f"{kind.__qualname__}, {name}"
-    return dataclasses.replace(images, name=name)
+    watched = *_WHAT_MATTERS, *_row(known).reads
+    return dataclasses.replace(images, name=name, watched=(watched,))
 
 
 def refusals(dataset: Any) -> Refusals:

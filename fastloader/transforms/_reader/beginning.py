@@ -88,7 +88,7 @@ _SIDE = 16  # of a square that has each byte once
 
 def read_end(transform: Any, ours_ends_in_tensor: bool, whole: Chain) -> TensorEnd:
     """Finds what a transform makes of pixels, by doing its steps to a picture that has each byte once.
-    ``whole``: the chain that it comes to, without erasing.
+    ``transform``: as `with_plain_end` gives it. ``whole``: the chain that it comes to.
 
     Raises:
         NotNative: if they make something else than one float32 or one byte of each byte.
@@ -101,7 +101,10 @@ def read_end(transform: Any, ours_ends_in_tensor: bool, whole: Chain) -> TensorE
     pixels = pixels.repeat(whole.channels, axis=2)
     made: Any = image_module().fromarray(pixels[:, :, 0] if whole.grey else pixels)
     for step in behind:
-        made = step(made)
+        try:
+            made = step(made)
+        except Exception as error:  # which the dataset's own code raises for a picture, too
+            raise NotNative(f"{_name(step)} raises {type(error).__name__}: {error}") from None
     wanted = torch.float32 if whole.floating else torch.uint8
     if made.dtype != wanted or tuple(made.shape) != (whole.channels, _SIDE, _SIDE):
         raise NotNative(

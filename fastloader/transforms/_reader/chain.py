@@ -380,11 +380,21 @@ def steps_of(transform: Any) -> Iterable[Any]:
     return [step for each in transform.transforms for step in steps_of(each)]
 
 
-def without_erasing(transform: Any) -> Any:
-    """Returns the transform without its steps that erase."""
+def with_plain_end(transform: Any) -> Any:
+    """Returns the transform without its steps that erase, and with its flips before the conversion,
+    where they do the same: what is left behind that draws nothing and moves no pixel."""
+    steps = [step for step in steps_of(transform) if kind_of(step) != "RandomErasing"]
+    begin = next((place for place, step in enumerate(steps) if is_conversion(step)), len(steps))
+    behind = steps[begin:]
+    flips = [step for step in behind if is_flip(step)]
     return transforms.Compose(
-        [step for step in steps_of(transform) if kind_of(step) != "RandomErasing"]
+        [*steps[:begin], *flips, *(step for step in behind if not is_flip(step))]
     )
+
+
+def is_flip(step: Any) -> bool:
+    """Returns whether a step does the same before and behind the conversion."""
+    return home_of(step)[1] in ("RandomHorizontalFlip", "RandomVerticalFlip")
 
 
 def begins_with_rgb(transform: Any) -> bool:
@@ -453,8 +463,8 @@ def _read_step(chain: Chain, step: Any) -> None:
     kind = kind_of(step)
     if kind == "RGB" and not (chain.grey and chain.tensor):
         chain.grey = False  # every other picture is RGB from the start
-    elif home_of(step)[1] in ("RandomHorizontalFlip", "RandomVerticalFlip"):
-        read_on_pixels(chain, step)  # which does the same before and after the conversion
+    elif is_flip(step):
+        read_on_pixels(chain, step)
     elif chain.tensor:
         _read_behind_tensor(chain, step, kind)
     elif kind in _TO_BYTES:

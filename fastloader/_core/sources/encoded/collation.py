@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import itertools
 import threading
+import uuid
 from collections import UserList
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,7 +32,6 @@ from fastloader._core.sources.collation import OF_TORCH, default_collate_change,
 from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn, EncodedFiles
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
 from fastloader._core.sources.names import named
-from fastloader._core.sources.python.shared_slots import StackedInSlot
 from fastloader.datasets.encoded import (
     EncodedImage,
     EncodedPlace,
@@ -51,7 +51,8 @@ from fastloader.transforms._normalization import Normalization
 
 class KeyedIndex:
     """An index batch on its way to what makes its samples, with the `EpochKeys`, the position of its
-    first sample, how many it has, and how the delivery normalises. Where it has arrived, unpickled in a
+    first sample, how many it has, how the delivery normalises, and whose it is: the `EncodedCollation`'s
+    ``token``. Where it has arrived, unpickled in a
     worker process, it is the index batch again, because the dataset is to see what the sampler gave;
     what makes the pictures there knows the rest."""
 
@@ -62,8 +63,9 @@ class KeyedIndex:
         position: int,
         samples: int,
         normalization: Normalization | None,
+        token: str,
     ) -> None:
-        self._request = index, keys, position, samples, normalization
+        self._request = index, keys, position, samples, normalization, token
 
     def arrived(self, dataset: Any = None) -> Any:
         """Returns the index batch, on the thread that makes its samples. ``dataset``: the one that does;
@@ -74,9 +76,9 @@ class KeyedIndex:
         return _arrived, self._request
 
 
-class _Asked(threading.local):
-    """What this thread was asked for last: a worker takes an index batch when it is done with the one
-    before it. ``samples``: of an iterable dataset, in the epoch of that."""
+class _Asked:
+    """What a thread was asked for last by one loader: a worker takes an index batch when it is done with
+    the one before it. ``samples``: of an iterable dataset, in the epoch of that."""
 
     request: tuple[Any, EpochKeys, int, Normalization | None] | None = None
     samples: WorkerSamples | None = None
@@ -98,7 +100,27 @@ class _Asked(threading.local):
             return None
 
 
-_asked = _Asked()
+# How many loaders' requests a thread remembers: a dataset may iterate loaders of its own.
+_MOST_LOADERS = 16
+
+
+class _AskedByLoader(threading.local):
+    def __init__(self) -> None:
+        self.found: dict[str, _Asked] = {}
+
+
+_asked_by = _AskedByLoader()
+
+
+def _asked(token: str) -> _Asked:
+    """Returns what this thread was asked for last by the loader of that token."""
+    known = _asked_by.found
+    # Taken out and put back, so that the loader of longest ago comes first.
+    asked = known.pop(token) if token in known else _Asked()
+    known[token] = asked
+    if len(known) > _MOST_LOADERS:
+        del known[next(iter(known))]
+    return asked
 
 
 def _arrived(
@@ -107,15 +129,17 @@ def _arrived(
     position: int,
     samples: int,
     normalization: Normalization | None,
+    token: str,
     dataset: Any = None,
 ) -> Any:
-    _asked.dataset = dataset
+    asked = _asked(token)
+    asked.dataset = dataset
     info = get_worker_info()
     if keys.iterable and info is not None:
-        if _asked.samples is None or _asked.request is None or _asked.request[1] != keys:
-            _asked.samples = WorkerSamples(keys.before)
-        position = _asked.samples.take(info.id, samples)
-    _asked.request = index, keys, position, normalization
+        if asked.samples is None or asked.request is None or asked.request[1] != keys:
+            asked.samples = WorkerSamples(keys.before)
+        position = asked.samples.take(info.id, samples)
+    asked.request = index, keys, position, normalization
     return index
 
 
@@ -135,14 +159,14 @@ def _decoder_of(
         return found
 
 
-def make(batch: EncodedBatch) -> None:
-    """Makes the pictures of the batch that this worker was asked for. What cannot be made is left to the
-    main process, which tries again, and counts it."""
-    drawn_by = _asked.drawn_by(batch.samples)
+def make(batch: EncodedBatch, asked: _Asked) -> None:
+    """Makes the pictures of the batch that this worker was ``asked`` for. What cannot be made is left to
+    the main process, which tries again, and counts it."""
+    drawn_by = asked.drawn_by(batch.samples)
     if drawn_by is None:  # which the main process finds, too
         return
-    assert _asked.request is not None
-    decoder = _decoder_of(False, 0, Decode(), _asked.request[3])
+    assert asked.request is not None
+    decoder = _decoder_of(False, 0, Decode(), asked.request[3])
     try:
         made = PendingPictures(decoder, batch, drawn_by).parts_made()
     except ValueError:  # of a chain, as above
@@ -177,6 +201,9 @@ class EncodedCollation:
             None: by their samples' thread, one after the other.
         on_error: what is done about samples with pictures that cannot be made for such a function.
         noted: whether what makes the samples leaves notes of their pictures, as `RowPictures` does.
+        batched: whether it gets lists of samples, or one sample.
+
+    Attributes: ``token``, by which the index batches of its loader are known.
     """
 
     def __init__(
@@ -186,10 +213,12 @@ class EncodedCollation:
         native: tuple[int, Decode] | None = None,
         on_error: str = "raise",
         noted: bool = False,
+        batched: bool = True,
     ) -> None:
         self.collate_fn = collate_fn
+        self.batched = batched
+        self.token = uuid.uuid4().hex  # drawn from none of the user's generators
         self._noted = noted
-        self._called = collate_fn if collate_fn is default_collate else InSlots(collate_fn)
         self.makes = makes
         self.native = native
         self.on_error = on_error
@@ -200,7 +229,7 @@ class EncodedCollation:
             batch = EncodedBatch(None, EncodedFiles(()), [], [], None, 0, notes=notes)
             batch.left_out = samples is LEFT_OUT or (bool(notes.bad) and not samples)
             if not batch.left_out:
-                batch.tree = self._called(samples)
+                batch.tree = self.collate_fn(samples)
             return batch
         if not EncodedImage.any_made:
             return self._plainly(samples)
@@ -217,13 +246,13 @@ class EncodedCollation:
         else:
             batch = self._collated(samples)
         if self.makes and type(batch) is EncodedBatch and batch.columns:
-            make(batch)
+            make(batch, _asked(self.token))
         return batch
 
     def _plainly(self, samples: Any) -> Any:
         """Collates samples as they are."""
-        if self._called is not default_collate:
-            return self._called(samples)
+        if self.collate_fn is not default_collate:
+            return self.collate_fn(samples)
         try:
             return default_collate(samples)
         except RuntimeError as error:
@@ -232,35 +261,21 @@ class EncodedCollation:
             raise RuntimeError(f"{error}. {_SIZES}") from error
 
     def _collated(self, samples: Any) -> Any:
-        if not any(map(_has_encoded, samples if isinstance(samples, list) else [samples])):
-            return self._called(samples)
+        if not any(map(_has_encoded, samples if self.batched else [samples])):
+            return self.collate_fn(samples)
         if self.collate_fn is default_convert:
             kept = Keeping()
             tree = rebuild(samples, lambda each, _key: _keep(each, kept))
             return _encoded(default_convert(tree), kept.columns, None)
-        batched = isinstance(samples, list)
-        making = Making(samples if batched else [samples], self.native, self.on_error, batched)
-        # A function of the user's gets tensors that share nothing.
-        making.apart = type(self.collate_fn) is not Layout
+        making = Making(samples if self.batched else [samples], self)
         finished = making.finished()
         why = making.why or f"collate_fn is {named(self.collate_fn)}, which gets tensors"
         batch = _made_batch(None, making.made, why)
         batch.notes, batch.records = making.notes, making.records
         batch.left_out = not finished
         if finished:
-            batch.tree = self._called(finished if batched else finished[0])
+            batch.tree = self.collate_fn(finished if self.batched else finished[0])
         return batch
-
-
-class InSlots:
-    """Calls the user's collate_fn, which stacks tensors in the slot of its batch."""
-
-    def __init__(self, collate_fn: Callable[[Any], Any]) -> None:
-        self._collate_fn = collate_fn
-
-    def __call__(self, samples: Any) -> Any:
-        with StackedInSlot():
-            return self._collate_fn(samples)
 
 
 class Making:
@@ -268,26 +283,25 @@ class Making:
     natively, and each of the others by itself.
 
     Args:
-        native, on_error: as `EncodedCollation` has them.
-        batched: whether it is a list of samples.
+        collation: says how, on how many threads, and what is done about bad samples.
 
     Attributes: ``made``, how many pictures there were, and ``why``, by whom or why so, in words;
     ``notes``, of the samples; ``records``, what was drawn for those that were made together.
     """
 
-    apart = True  # whether pictures share no memory
-
-    def __init__(
-        self, samples: list[Any], native: tuple[int, Decode] | None, on_error: str, batched: bool
-    ) -> None:
+    def __init__(self, samples: list[Any], collation: EncodedCollation) -> None:
         self._samples = samples
-        self._native = native
+        self._collation = collation
+        self._native = collation.native
+        # A function of the user's gets tensors that share nothing.
+        self._apart = type(collation.collate_fn) is not Layout
+        self._asked = _asked(collation.token)
         self._images = [_encoded_in(sample) for sample in samples]
         self.made = sum(map(len, self._images))
         self._pictures: list[list[Any]] = [[None] * len(each) for each in self._images]
-        self._drawn_by = _asked.drawn_by(len(samples) if batched else None)
+        self._drawn_by = self._asked.drawn_by(len(samples) if collation.batched else None)
         self.why = ""
-        self._policy = NotedPolicy(on_error)
+        self._policy = NotedPolicy(collation.on_error)
         self._bad: dict[int, BaseException] = {}  # by the position of the sample
         self.notes = PictureNotes(len(samples), self._policy.noted)
         self.records: list[DrawnBatch] = []
@@ -295,7 +309,7 @@ class Making:
     def finished(self) -> list[Any]:
         """Returns the samples with their pictures: without those that were left out."""
         left = {(row, place) for row, each in enumerate(self._images) for place in range(len(each))}
-        if self._native is not None and self._drawn_by is not None:
+        if self._drawn_by is not None:
             for count in {len(each) for each in self._images} - {0}:
                 rows = [row for row, each in enumerate(self._images) if len(each) == count]
                 left -= self._make_together(rows, self._drawn_by)
@@ -348,12 +362,14 @@ class Making:
                 places.append(place)
         if not places:
             return set()
-        assert self._native is not None
-        decoder = _decoder_of(True, *self._native, None)
+        if self._native is None:
+            decoder = _decoder_of(False, 0, Decode(), None)
+        else:
+            decoder = _decoder_of(True, *self._native, None)
         own = copy.copy(decoder)  # with this batch's policy
         own.policy = self._policy
         batch = taken.batch(None, len(rows))
-        pending = PendingPictures(own, batch, drawn_by.only(rows), apart=self.apart)
+        pending = PendingPictures(own, batch, drawn_by.only(rows), apart=self._apart)
         for place, column in zip(places, pending.rows(), strict=True):
             for row, picture in zip(rows, column, strict=True):
                 self._pictures[row][place] = picture
@@ -368,7 +384,7 @@ class Making:
 
     def _replace(self, row: int, error: BaseException) -> None:
         """Puts another sample in a bad one's place: a function of the seed and the bad one's index."""
-        dataset = _asked.of_dataset()
+        dataset = self._asked.of_dataset()
         if self._drawn_by is None or isinstance(dataset, IterableDataset):
             raise Error("on_error='replace' needs a dataset with indices") from error
         drawn_by = self._drawn_by.only([row])
@@ -376,7 +392,8 @@ class Making:
         for other in draw_others(seed, number, len(dataset)):
             try:
                 sample = dataset[other]
-                making = Making([sample], self._native, "raise", True)
+                making = Making([sample], self._collation)
+                making._policy = NotedPolicy("raise")
                 making._drawn_by = DrawnBy([other], [sample_key(dataset, other, row)], [seed])
                 making.finished()
             except Exception:

@@ -200,6 +200,14 @@ class DrawnBatch:
             column.number,
         )
 
+    def parameters_of(self, number: int, position: int) -> dict[str, torch.Tensor]:
+        """Makes the parameters of one sample's picture, as `EncodedImage.decode` gives them."""
+        column = self._columns[number]
+        chain = self._decoder.chain(self._chains[column.chains[position]])
+        drawn = self._drawn_if_read(number, position)
+        rows = parameters([chain], [drawn], [self._key(position)], column.number)
+        return {name: row[0] for name, row in rows.items()}
+
     def _key(self, position: int) -> tuple[int, int]:
         """Returns the seed and the key of a sample."""
         seeds = self._seeds
@@ -382,10 +390,9 @@ class PendingPictures:
                     made[view.column][position] = row
         for number, column in enumerate(self._batch.columns):
             if column.parameters:
-                found = record.parameters(number)
                 made[number] = [
-                    (row, {name: each[place] for name, each in found.items()})
-                    for place, row in enumerate(made[number])
+                    (row, record.parameters_of(number, position))
+                    for position, row in enumerate(made[number])
                 ]
         return made
 

@@ -72,6 +72,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
     _in_processes = False  # whether worker processes make the samples
     _workers_make = False  # whether they make the pictures, too
     _lays_out = False  # whether the loader's `Layout` collates
+    _token = ""  # of the `EncodedCollation`
     _keys_go_along = False  # whether what makes the samples gets the keys of their draws
     _notes_arrivals = False  # whether it notes which batch came, if that need not be the next one
 
@@ -143,14 +144,16 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
             if not in_python and collate_fn is not default_collate:
                 decode = Decode(loader.decode, loader.truncated)
                 native = decode_threads_beside(loader), decode
-            self._keys_go_along = self._workers_make or native is not None
+            self._keys_go_along = self._workers_make or collate_fn is not default_collate
             collate = EncodedCollation(
                 collate_fn,
                 self._workers_make,
                 native,
                 loader.on_error,
                 noted=isinstance(loader.dataset, RowPictures),
+                batched=loader._auto_collation,
             )
+            self._token = collate.token
         dataset = loader.dataset if making else self._dataset
         self._undelivered = None
         # The epoch must not hold the iterator, which would then live until garbage is collected.
@@ -212,7 +215,8 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
             encoded.position += 1
         if self._keys_go_along and self._seeds is None:
             count = encoded.position - position
-            keyed = KeyedIndex(index, encoded.keys(), position, count, encoded.wanted)
+            token = self._token
+            keyed = KeyedIndex(index, encoded.keys(), position, count, encoded.wanted, token)
             return keyed if self._num_workers else keyed.arrived(self._dataset)
         return index
 

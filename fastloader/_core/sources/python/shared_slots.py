@@ -19,9 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._utils import ExceptionWrapper
-from torch.autograd import forward_ad
 from torch.multiprocessing.reductions import reduce_storage, reduce_tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
@@ -277,28 +275,6 @@ class Sender:
         self._collating += time.perf_counter() - begun
         return stacked
 
-    def stack(
-        self, tensors: Any, dim: Any = 0, *, axis: Any = 0, out: Any = None
-    ) -> torch.Tensor | None:
-        """Stacks plain tensors of one kind in the slot; None if these are others, or do not go there, or
-        if torch looks at what is done to tensors."""
-        if out is not None or type(tensors) not in (list, tuple) or not tensors:
-            return None
-        if type(dim) is not int or type(axis) is not int or dim or axis or _is_watching():
-            return None
-        first = tensors[0]
-        if not all(map(_is_plain, tensors)):
-            return None
-        if any(each.dtype is not first.dtype or each.shape != first.shape for each in tensors):
-            return None
-        room = self._room(tensors)
-        if room is None:
-            return None
-        begun = time.perf_counter()
-        torch.stack(tensors, out=room)
-        self._collating += time.perf_counter() - begun
-        return room
-
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Makes a tensor in the slot, or in ordinary memory if it does not go there."""
         size = math.prod(shape) * dtype.itemsize
@@ -410,47 +386,6 @@ def _install(sender: Sender) -> None:
     layout.empty = sender.empty
     if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
         default_collate_fn_map[torch.Tensor] = _collate_tensors
-
-
-def _is_plain(tensor: Any) -> bool:
-    return (
-        type(tensor) is torch.Tensor
-        and tensor.layout is torch.strided
-        and tensor.device.type == "cpu"
-        and tensor.is_contiguous()
-        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
-    )
-
-
-def _is_watching() -> bool:
-    """Returns whether torch traces, transforms or differentiates what is done to tensors: it knows of no
-    stack into memory that is there already, or should not see one."""
-    dispatching = torch._C._len_torch_dispatch_stack() > 0
-    transforming = torch._C._functorch.peek_interpreter_stack() is not None
-    return dispatching or transforming or forward_ad._current_level >= 0
-
-
-class StackedInSlot(TorchFunctionMode):
-    """Lets the user's collate_fn stack plain tensors straight into the slot of its batch, in a worker
-    process. What it gets is a tensor of its own, as from any `torch.stack`, and costs no second copy on
-    its way to the loop. In any other process it changes nothing."""
-
-    def __enter__(self) -> Any:
-        return self if _sender is None else super().__enter__()
-
-    def __exit__(self, *raised: Any) -> None:
-        if _sender is not None:
-            super().__exit__(*raised)
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.stack and _sender is not None:
-            stacked = _sender.stack(*args, **(kwargs or {}))
-            if stacked is not None:
-                return stacked
-        if func is torch.Tensor.resize_ and not args[0].untyped_storage().resizable():
-            # The slot is as large as it is: the tensor leaves it.
-            args[0].set_(args[0].clone())
-        return func(*args, **(kwargs or {}))
 
 
 def _collate_tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:

@@ -390,6 +390,89 @@ def test_generators_stand_as_if_the_transforms_drew_nothing(root):
         assert found == [draws(None) for _ in found]
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_flips_behind_the_conversion(root, tmp_path, way):
+    """They do there what they do before it. Nothing is drawn to find out what a transform makes, and a
+    picture that only Pillow knows has the same draws."""
+    for flips in (
+        [v1.RandomHorizontalFlip(1.0)],
+        [v1.RandomVerticalFlip(1.0), v1.RandomHorizontalFlip(0.0)],
+    ):
+        chain = v1.Compose([v1.Resize(40), v1.CenterCrop(32), v1.ToTensor(), *flips])
+        check(tv.datasets.ImageFolder(str(root), chain), as_they_are, WAYS[way])
+    plain_folder(tmp_path, 6)
+    picture = next(tmp_path.glob("*/*.jpg"))
+    Image.open(picture).quantize(16).save(picture.with_suffix(".gif"))
+    ours = T.Compose([T.Resize((9, 9)), T.ToTensor(), T.RandomHorizontalFlip()])
+    theirs = v1.Compose([v1.Resize((9, 9)), v1.PILToTensor(), v1.RandomHorizontalFlip()])
+    for dataset in (ImageFolder(tmp_path, ours), tv.datasets.ImageFolder(str(tmp_path), theirs)):
+        found = []
+        for collate_fn in (to_dict, None):
+            torch.manual_seed(7)
+            loader = FastLoader(dataset, 3, collate_fn=collate_fn, **WAYS[way])
+            assert loader.plan().startswith("native images: ")
+            batches = [list(batch.values()) if collate_fn else batch for batch in loader]
+            found.append(torch.cat([batch[0] for batch in batches]))
+        same(*found)
+
+
+class Counting(ImageFolder):
+    """Has attributes that say nothing of its samples, and changes them."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, target_transform=self.count, **kwargs)
+        self.side, self.share, self.counted = 320, 0.5, 0
+
+    def count(self, label):
+        self.counted += 1
+        return label
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", None])
+def test_attributes_that_say_nothing_of_the_samples(root, tmp_path, context):
+    chain = T.Compose([T.RandomResizedCrop(24), T.ToTensor()])
+    workers = {"num_workers": 1, "multiprocessing_context": context} if context else {}
+    made = []
+    for kind in (Counting, ImageFolder):
+        torch.manual_seed(5)
+        dataset = kind(str(root), chain)
+        loader = FastLoader(dataset, 4, collate_fn=as_they_are, **workers)
+        samples = []
+        for batch in loader:
+            dataset.note = len(samples)
+            samples += batch
+        assert loader.stats()["images"]["seen"] == COUNT
+        made.append(samples)
+    same(*made)
+
+
+def test_a_transform_that_is_replaced_in_the_middle_of_an_epoch(root):
+    dataset = folder(root)
+    loader = FastLoader(dataset, 4, collate_fn=as_they_are)
+    batches = iter(loader)
+    next(batches)
+    dataset.transform = v1.Compose([v1.Resize((7, 5)), v1.ToTensor()])
+    assert next(batches)[0][0].shape == (3, 7, 5)
+
+
+def looking_around(samples):
+    """What a function may do with a stack, in a worker process."""
+    rows = [each[0] for each in samples]
+    traced = torch.jit.trace(lambda a, b: torch.stack([a, b]), (rows[0], rows[1]))
+    both = traced(rows[0], rows[1]), traced(rows[1], rows[0])
+    stacked = torch.stack(rows)
+    view = stacked[0]
+    array = torch.from_numpy(np.zeros(6)).resize_(2, 2)
+    stacked.resize_(1, 3, 4, 4).fill_(2.0)
+    modes = torch._C._len_torch_function_stack()
+    return [*both, view.clone(), array, stacked, stacked.is_shared(), modes]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_stack_is_torchs_own(root, way):
+    check(folder(root), looking_around, WAYS[way], drop_last=True)
+
+
 def test_what_stays_python(root):
     """A step of the user's, and steps of the older kind behind ToImage."""
     steps = [v1.Resize(40), v1.CenterCrop(32)]
