@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import numbers
+import operator
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -187,6 +189,8 @@ def obstacles(loader: Loader, first: str) -> str:
             found.append(unknown(dataset))
     else:
         found += refusals(dataset).found
+    if first == str(loader._runtime.layout):  # which is in nobody's way
+        found.append(found.pop(0))
     text = "; also ".join(dict.fromkeys(found))
     other = native_form(dataset)
     return f"{text}; in its place {other} is native" if other else text
@@ -337,15 +341,15 @@ class LoaderOptions(OwnArguments):
 
     def _check_layout(self, batch_size: Any, collate_fn: Any) -> None:
         """Raises TypeError and ValueError for a ``batch`` that cannot be."""
-        if self.batch not in LAYOUTS:
+        if not isinstance(self.batch, str) or self.batch not in LAYOUTS:
             raise ValueError(
                 f"batch={self.batch!r}: use {', '.join(map(repr, LAYOUTS[:-1]))} or {LAYOUTS[-1]!r}"
             )
-        if isinstance(self.pad_to, bool) or not isinstance(self.pad_to, int):
+        if isinstance(self.pad_to, bool) or not hasattr(self.pad_to, "__index__"):
             raise TypeError(f"pad_to must be a whole number of pixels, got {self.pad_to!r}")
         if self.pad_to < 1:
             raise ValueError(f"pad_to={self.pad_to}: use 1 or more pixels")
-        if isinstance(self.pad_value, bool) or not isinstance(self.pad_value, int | float):
+        if isinstance(self.pad_value, bool) or not isinstance(self.pad_value, numbers.Real):
             raise TypeError(f"pad_value must be a number, got {self.pad_value!r}")
         for name, usual in (("pad_to", 1), ("pad_value", 0)):
             if self.batch != "pad" and getattr(self, name) != usual:
@@ -366,12 +370,17 @@ class LoaderOptions(OwnArguments):
             arguments["image_key"] = None  # it is the layout's alone
         return DeliverySpec(**arguments)
 
-    def layout(self, normalizes: bool) -> Layout | None:
-        """Returns what collates in the place of a collate_fn; None with batch="stack". ``normalizes``:
-        whether the delivery makes floats of pictures."""
+    def layout(self, normalization: Normalization | None, plain: bool) -> Layout | None:
+        """Returns what collates in the place of a collate_fn; None with batch="stack".
+        ``normalization``: the delivery's. ``plain``: whether that leaves batches as they are."""
         if self.batch == "stack":
             return None
-        return Layout(self.batch, self.pad_to, self.pad_value, self.image_key, normalizes)
+        channels: tuple[int, ...] = ()
+        if normalization is not None:
+            channels = tuple(each for each in range(1, 5) if normalization.allows_channels(each))
+        pad_to, value = operator.index(self.pad_to), float(self.pad_value)
+        value = int(value) if value.is_integer() else value
+        return Layout(self.batch, pad_to, value, self.image_key, channels, plain)
 
 
 def _warn_of_method(method: str, what: str, instead: str) -> None:
@@ -394,6 +403,8 @@ def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
         raise ValueError(
             f"{name} attribute should not be set after {type(loader).__name__} is initialized"
         )
+    if made and name == "collate_fn" and loader._runtime.layout and value is not default_collate:
+        raise ValueError(f"collate_fn={value!r}: {loader._runtime.layout} lays out the batches")
     if made and name == "num_workers":
         value = workers_to_begin_with(value)
         if isinstance(value, str):

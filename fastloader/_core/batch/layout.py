@@ -10,13 +10,21 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    Sequence,
+)
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate
 
+from fastloader._core.batch.tree import open_dataclass
 from fastloader._core.machine import identity
 
 LAYOUTS = ("stack", "list", "pad", "nested", "packed")
@@ -61,10 +69,19 @@ class Ragged:
     pictures: bool
     layout: Layout
 
+    def to(self, *args: Any, **kwargs: Any) -> Ragged:
+        """Moves it as a batch does that moves its own parts."""
+        return dataclasses.replace(
+            self, values=self.values.to(*args, **kwargs), sizes=self.sizes.to(*args, **kwargs)
+        )
+
     def pin_memory(self) -> Ragged:
         return dataclasses.replace(
             self, values=self.values.pin_memory(), sizes=self.sizes.pin_memory()
         )
+
+
+open_dataclass(Ragged)  # its `to` is for batches that move themselves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,31 +92,48 @@ class Layout:
         kind: one of `LAYOUTS`, but for "stack", which is default_collate.
         pad_to, pad_value: the arguments of the loader.
         image_key: the loader's; None takes every picture.
-        normalizes: whether the delivery makes floats of bytes.
+        normalized: how many channels pictures have of which the delivery makes floats; empty if it makes
+            none.
+        plain: whether the loop gets batches as they are collated, with nothing done on the way.
     """
 
     kind: str
     pad_to: int
     pad_value: float
     image_key: int | str | None
-    normalizes: bool
+    normalized: tuple[int, ...]
+    plain: bool
+
+    @property
+    def joins(self) -> bool:
+        """Whether pictures go into one tensor. Else the loop gets those of the samples."""
+        return not (self.plain and self.kind == "list")
 
     def __str__(self) -> str:
         return f"batch={self.kind!r}"
 
     def __call__(self, samples: list[Any]) -> Any:
-        return transposed(samples, self._collated)
+        batch = transposed(samples, self._collated)
+        if self.kind == "pad" and not _holds_ragged(batch):
+            where = "" if self.image_key is None else f" under image_key={self.image_key!r}"
+            raise ValueError(
+                f"{self}: there is no picture{where} to pad. A picture is a tensor (C, H, W) of bytes "
+                f"or floats with one or three channels; a sample holds {_described(samples[0])}"
+            )
+        return batch
 
     def _collated(self, values: list[Any], key: Any) -> Any:
         """Collates what stands in one place of every sample."""
         if all(isinstance(each, torch.Tensor | np.ndarray) for each in values):
             if not any(isinstance(each, np.ndarray) and _is_text(each) for each in values):
-                return self._tensors([torch.as_tensor(each) for each in values], key)
+                return self._tensors(list(map(_as_tensor, values)), key)
         if all(isinstance(each, Mapping | list | tuple) for each in values):
             return values
         return default_collate(values)
 
     def _tensors(self, values: list[torch.Tensor], key: Any) -> Any:
+        if not self.joins:
+            return values
         pictures = self.image_key in (None, key) and all(map(_is_picture, values))
         if pictures and self._are_alike(values, key):
             return self._ragged(values, pictures=True)
@@ -124,13 +158,13 @@ class Layout:
                 f"{self}: the pictures under {key!r} are ragged in two dimensions, height and width, "
                 "and a nested tensor has one. Give batch='pad' or batch='packed'"
             )
-        whole = not self.normalizes and pictures[0].dtype is torch.uint8
-        if self.kind == "pad" and whole and self.pad_value not in range(256):
+        stay = pictures[0].dtype is torch.uint8 and pictures[0].shape[0] not in self.normalized
+        if self.kind == "pad" and stay and self.pad_value not in range(256):
             raise ValueError(f"pad_value={self.pad_value}: the pictures under {key!r} are bytes")
         forms = {(each.dtype, each.shape[0]) for each in pictures}
         if len(forms) == 1:
             return True
-        if self.kind == "list" and not self.normalizes:
+        if self.kind == "list" and not self.normalized:
             return False  # each as it is
         found = " and ".join(
             f"{str(dtype).removeprefix('torch.')} of {channels} channels"
@@ -144,7 +178,37 @@ class Layout:
     def _ragged(self, values: list[torch.Tensor], pictures: bool) -> Ragged:
         shapes = tuple(tuple(each.shape) for each in values)
         joined = _joined_pixels(values) if pictures else torch.cat(values)
-        return Ragged(joined, torch.tensor(shapes), shapes, pictures, self)
+        total = joined.shape[-1 if pictures else 0]
+        if self.kind == "packed" and total >= 1 << 31:
+            raise ValueError(
+                f"{self}: {total} rows or pixels; cu_seqlens, int32, counts fewer than 2^31"
+            )
+        return Ragged(joined, torch.tensor(shapes, device="cpu"), shapes, pictures, self)
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    # A tensor stays where it is, whatever the default device is.
+    return value if isinstance(value, torch.Tensor) else torch.as_tensor(value, device="cpu")
+
+
+def _described(sample: Any) -> str:
+    parts = []
+
+    def note(value: Any, key: Any) -> Any:
+        shape = getattr(value, "shape", None)
+        of = f"{value.dtype} {tuple(shape)}" if shape is not None else type(value).__name__
+        parts.append(f"[{key!r}] {of}")
+        return value
+
+    transposed([sample], lambda values, key: note(values[0], key))
+    return ", ".join(parts)
+
+
+def _holds_ragged(batch: Any) -> bool:
+    inside = batch.values() if isinstance(batch, Mapping) else batch
+    return type(batch) is Ragged or (
+        isinstance(inside, Iterable) and any(type(each) is Ragged for each in inside)
+    )
 
 
 def _is_text(array: Any) -> bool:
@@ -214,21 +278,31 @@ def transposed(samples: list[Any], collate: Callable[[list[Any], Any], Any]) -> 
     if isinstance(first, Mapping):
         made = {key: collate([each[key] for each in samples], key) for key in first}
         try:
-            if isinstance(first, dict):
+            if isinstance(first, MutableMapping):  # it may have more than its items
                 clone = copy.copy(first)
                 clone.update(made)
                 return clone
             return kind(made)
         except TypeError:
             return made
-    if not isinstance(first, list | tuple):
+    if not isinstance(first, Sequence) or isinstance(first, str | bytes):
         return collate(samples, None)
     if any(len(each) != len(first) for each in samples):
         raise RuntimeError("each element in list of batch should be of equal size")
     columns = [
         collate(list(column), place) for place, column in enumerate(zip(*samples, strict=True))
     ]
-    return kind(*columns) if hasattr(first, "_fields") else columns
+    if isinstance(first, tuple):
+        return kind(*columns) if hasattr(first, "_fields") else columns
+    try:
+        if isinstance(first, MutableSequence):
+            sequence = copy.copy(first)
+            for place, column in enumerate(columns):
+                sequence[place] = column
+            return sequence
+        return kind(columns)
+    except TypeError:
+        return columns
 
 
 # ---- What the loop sees.
@@ -238,19 +312,25 @@ def opened(batch: Any) -> Any:
     """Makes of each `Ragged` in a delivered batch what its layout says."""
     if type(batch) is Ragged:
         return _opened(batch)
+    if not isinstance(batch, Mapping | Sequence) or isinstance(batch, str | bytes):
+        return batch
+    if not _holds_ragged(batch):
+        return batch
+    kind: Any = type(batch)
     if isinstance(batch, Mapping):
-        ragged = {key: _opened(value) for key, value in batch.items() if type(value) is Ragged}
-        if not ragged:
-            return batch
-        if isinstance(batch, dict):
-            batch.update(ragged)
-            return batch
-        kind: Any = type(batch)
-        return kind({**batch, **ragged})
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(opened, batch)) if any(type(e) is Ragged for e in batch) else batch
-    if type(batch) is list:
-        return [_opened(each) if type(each) is Ragged else each for each in batch]
+        made = {key: _opened(each) for key, each in batch.items() if type(each) is Ragged}
+        if not isinstance(batch, MutableMapping):
+            return kind({**batch, **made})
+        for key, each in made.items():  # not by update(): a Counter adds to what is there
+            batch[key] = each
+        return batch
+    columns = [_opened(each) if type(each) is Ragged else each for each in batch]
+    if hasattr(batch, "_fields"):
+        return kind(*columns)
+    if not isinstance(batch, MutableSequence):
+        return kind(columns)
+    for place, column in enumerate(columns):
+        batch[place] = column
     return batch
 
 

@@ -91,6 +91,11 @@ def _find_out(kind: type) -> _Opened:
     return _Opened.DATACLASS if dataclasses.is_dataclass(kind) else _Opened.NOT
 
 
+def open_dataclass(kind: type) -> None:
+    """Has a dataclass opened although it has a ``to``."""
+    _opened[kind] = _Opened.DATACLASS
+
+
 def rebuild(value: Any, visit: Callable[[Any, Key], Any], key: Key = None) -> Any:
     """Copies the containers, with ``visit(value, outermost key)`` in the place of each value that is no
     container. Strings and numbers are not visited."""

@@ -207,13 +207,22 @@ class DeliveryIterator(LoopIterator):
             batches._IterableDataset_len_called = None  # type: ignore[attr-defined]
 
     def __next__(self) -> Any:
-        if not self._unopened:
-            self._unopened.append(super().__next__())
-        batch = opened(self._unopened[0])
-        self._unopened.clear()
+        batch = super().__next__()
         self._num_yielded += 1
         if self._promised is not None and self._num_yielded > self._promised:
             self._warn_of_length()
+        return batch
+
+    def _next_opened(self) -> Any:
+        if not self._unopened:
+            self._unopened.append(self._next())
+        try:
+            batch = opened(self._unopened[0])
+        except Exception:
+            self._unopened.clear()
+            self._filled_place = True  # the error takes the batch's place
+            raise
+        self._unopened.clear()
         return batch
 
     def _warn_of_length(self) -> None:

@@ -447,7 +447,7 @@ class LoopIterator(Iterator[Any]):
             while True:
                 try:
                     with statistics.waiting(self):
-                        batch = self._next()
+                        batch = self._next_opened()
                 except LeftOut:
                     continue
                 statistics.batches += 1
@@ -456,6 +456,10 @@ class LoopIterator(Iterator[Any]):
     def _check(self) -> None:
         """Raises what refuses ``next()``, before anything is counted or lost."""
         self._home.check()
+
+    def _next_opened(self) -> Any:
+        """Makes the next batch as the loop is to see it."""
+        return self._next()
 
     def _next(self) -> Any:
         """Makes the next batch. What it raises takes its place, unless `_filled_place` says otherwise.

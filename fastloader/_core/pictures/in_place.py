@@ -318,8 +318,9 @@ class RowPictures(InPlace):
     ) -> None:
         super().__init__(dataset, images, began)
         self._begun = begun
-        # A function of the user's gets tensors that share nothing.
-        self._apart = loader._runtime.layout is None
+        # The user's code gets tensors that share nothing.
+        layout = loader._runtime.layout
+        self._apart = layout is None or not layout.joins
         self._target_transforms = target_transforms
         self._wrap = wrap
         self.options = options

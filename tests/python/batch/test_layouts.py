@@ -3,6 +3,8 @@ go."""
 
 import collections
 import itertools
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fastloader import EncodedImage, FastLoader, Packed, Padded
 from fastloader import transforms as T
+from fastloader._core.batch.tree import rebuild
 from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder
 from support import same
@@ -326,8 +329,148 @@ def test_a_loader_made_again_of_its_attributes():
     assert len(next(iter(Own(range(8), 4)))) == 4
 
 
-def test_the_default_collate_names_the_argument():
+@pytest.mark.parametrize("layout", ["stack", "list", "pad"])
+def test_threads_share_an_iterator(layout, way):
+    """Each gets other batches."""
+    count = 400
+    samples = [
+        (torch.zeros(3, 2, 2 + n % (1 if layout == "stack" else 3)), n) for n in range(count)
+    ]
+    batches = iter(FastLoader(samples, 1, batch=layout, **way.options))
+    found, interval = [], sys.getswitchinterval()
+
+    def take():
+        for _pictures, numbers in batches:
+            found.append(int(numbers))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(found) == list(range(count))
+
+
+def test_an_error_takes_the_place_of_its_batch(way):
+    """Also one that comes when the batch is opened; the loader goes on."""
+    samples = [
+        (torch.zeros(3, 2, 2, dtype=torch.float16 if n == 2 else torch.float32), n)
+        for n in range(5)
+    ]
+    loader = FastLoader(samples, 1, batch="pad", pad_value=1e5, **way.options)
+    batches, found = iter(loader), []
+    for _ in samples:
+        try:
+            found.append(int(next(batches)[1]))
+        except RuntimeError:
+            found.append("error")
+    assert found == [0, 1, "error", 3, 4] and list(batches) == []
+    assert loader.stats()["errors"] == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 1}, {"device": "cpu", "dtype": torch.float32}]
+)
+@pytest.mark.parametrize("layout", ["list", "pad", "packed"])
+def test_the_default_device_is_the_models(layout, options):
+    samples = [(torch.zeros(3, 2, 2 + n, dtype=torch.uint8), np.zeros(n)) for n in range(3)]
+    loader = FastLoader(samples, 3, batch=layout, **options)
+    with torch.device("meta"):
+        (batch,) = loader
+    found = []
+    rebuild(batch, lambda value, _key: found.append(value))
+    assert len(found) > 3 and {each.device.type for each in found} == {"cpu"}
+
+
+class Movable(collections.namedtuple("Movable", "picture, label")):
+    def to(self, *args, **kwargs):
+        return Movable(self.picture.to(*args, **kwargs), self.label)
+
+
+@pytest.mark.parametrize("layout", ["list", "pad", "packed"])
+def test_samples_that_move_themselves(layout, way):
+    samples = [Movable(torch.rand(3, 2, 2 + n), n) for n in range(3)]
+    ((pictures, label),) = FastLoader(samples, 3, batch=layout, **way.options)
+    same(pictures, laid_out([each.picture for each in samples], layout, 1, 0))
+    assert label.tolist() == [0, 1, 2]
+
+
+class Rows(list):
+    pass
+
+
+@pytest.mark.parametrize("kind", [list, Rows, collections.UserList, collections.deque, tuple])
+def test_sequences(kind):
+    """As default_collate has them."""
+    samples = [kind([torch.zeros(n), n]) for n in range(3)]
+    (batch,) = FastLoader(samples, 3, batch="list")
+    (stacked,) = FastLoader([kind([0, n]) for n in range(3)], 3)
+    assert type(batch) is type(stacked)
+    same(list(batch), [[torch.zeros(n) for n in range(3)], torch.arange(3)])
+
+
+class Own(collections.UserDict):
+    note = ""
+
+
+def test_what_a_mapping_has_besides_its_items():
+    sample = Own(x=torch.zeros(2))
+    sample.note = "kept"
+    (batch,) = FastLoader([sample, sample], 2, batch="list")
+    assert type(batch) is Own and batch.note == "kept" and type(batch["x"]) is list
+
+
+def test_nothing_to_pad():
+    for samples, said in (
+        (
+            [(torch.zeros(4, 5, 5), 1)],
+            r"there is no picture to pad.*\[0\] torch.float32 \(4, 5, 5\)",
+        ),
+        ([{"x": torch.zeros(3, 5, 5)}], "under image_key='picture'"),
+    ):
+        more = {"image_key": "picture"} if type(samples[0]) is dict else {}
+        with pytest.raises(ValueError, match=said):
+            next(iter(FastLoader(samples, 1, batch="pad", **more)))
+
+
+def test_bytes_beside_what_is_normalised():
+    samples = [(torch.zeros(3, 2, 2, dtype=torch.uint8), torch.zeros(1, 2, 2, dtype=torch.uint8))]
+    with pytest.raises(ValueError, match=r"pad_value=0.5: the pictures under 1 are bytes"):
+        next(iter(FastLoader(samples, 1, batch="pad", pad_value=0.5, **NORMALIZED)))
+
+
+def test_lists_without_a_delivery_are_of_the_samples_own_tensors():
+    samples = [(torch.rand(3, 4, 5), 0), (torch.rand(3, 4, 6), 1)]
+    ((pictures, _labels),) = FastLoader(samples, 2, batch="list")
+    assert all(found is given for found, (given, _) in zip(pictures, samples, strict=True))
+
+
+def test_a_function_that_is_assigned():
+    loader = FastLoader(Samples(dict), SIZE, batch="list")
+    loader.collate_fn = default_collate
+    with pytest.raises(ValueError, match="batch='list' lays out the batches"):
+        loader.collate_fn = list
+
+
+def test_what_is_in_the_way_is_named_first(tmp_path):
+    root = plain_folder(tmp_path, COUNT)
+    dataset = ImageFolder(root, T.Compose([T.Resize(20), abs]))
+    if extension.load() is None:
+        pytest.skip("the native module is not in use")
+    plan = FastLoader(dataset, SIZE, batch="list").plan()
+    assert plan.index("abs") < plan.index("batch='list'"), plan
+
+
+def test_the_default_collate_names_the_argument(tmp_path):
     """Where samples of several sizes do not stack."""
     for options in ({}, {"num_workers": 1}, {"num_workers": 1, "worker_backend": "thread"}):
         with pytest.raises(RuntimeError, match=r"equal size.*batch='list' or batch='pad'"):
             next(iter(FastLoader(Samples(dict), SIZE, **options)))
+    root = plain_folder(tmp_path, COUNT)
+    known = ImageFolder(root, T.Compose([T.Resize(20), T.PILToTensor()]))
+    with pytest.raises(RuntimeError, match=r"equal size.*batch='list' or batch='pad'"):
+        list(FastLoader(known, SIZE))

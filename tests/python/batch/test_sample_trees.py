@@ -139,13 +139,15 @@ def check(structure, layout, count, size, makers, normalized, pad, way):
     if layout == "pad":
         options |= {"pad_to": pad[0], "pad_value": pad[1]}
     loader = FastLoader(list(map(made, values)), size, batch=layout, **options)
-    if layout == "nested" and any(part.kind in PICTURES for part in parts):
+    pictured = any(part.kind in PICTURES for part in parts)
+    if (layout, pictured) in (("nested", True), ("pad", False)):
         try:
             next(iter(loader))
         except ValueError as error:
-            assert "batch='pad' or batch='packed'" in str(error)
+            said = "batch='pad' or batch='packed'" if pictured else "there is no picture to pad"
+            assert said in str(error)
             return
-        raise AssertionError("pictures in a nested tensor")
+        raise AssertionError("pictures in a nested tensor, or none to pad")
     batches = list(loader)
     assert len(batches) == -(-count // size)
     for number, batch in enumerate(batches):

@@ -229,7 +229,7 @@ class EncodedCollation:
             batch = EncodedBatch(None, EncodedFiles(()), [], [], None, 0, notes=notes)
             batch.left_out = samples is LEFT_OUT or (bool(notes.bad) and not samples)
             if not batch.left_out:
-                batch.tree = self.collate_fn(samples)
+                batch.tree = self._plainly(samples)
             return batch
         if not EncodedImage.any_made:
             return self._plainly(samples)
@@ -293,8 +293,9 @@ class Making:
         self._samples = samples
         self._collation = collation
         self._native = collation.native
-        # A function of the user's gets tensors that share nothing.
-        self._apart = type(collation.collate_fn) is not Layout
+        # The user's code gets tensors that share nothing.
+        layout = collation.collate_fn
+        self._apart = type(layout) is not Layout or not layout.joins
         self._asked = _asked(collation.token)
         self._images = [_encoded_in(sample) for sample in samples]
         self.made = sum(map(len, self._images))
