@@ -23,6 +23,7 @@ from torch.utils.data import (
 )
 
 from fastloader._core.batch.layout import LAYOUTS, Layout
+from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.delivery.path import DeliverySpec
 from fastloader._core.machine.identity import is_a, true_name
 from fastloader._core.machine.limits import own_threads
@@ -370,11 +371,13 @@ class LoaderOptions(OwnArguments):
             arguments["image_key"] = None  # it is the layout's alone
         return DeliverySpec(**arguments)
 
-    def layout(self, normalization: Normalization | None, plain: bool) -> Layout | None:
-        """Returns what collates in the place of a collate_fn; None with batch="stack".
-        ``normalization``: the delivery's. ``plain``: whether that leaves batches as they are."""
+    def layout(self, delivery: Delivery) -> Layout | None:
+        """Returns what collates in the place of a collate_fn; None with batch="stack"."""
         if self.batch == "stack":
             return None
+        normalization = delivery.normalization
+        # A device that is not settled yet is not asked for, which would start it.
+        plain = delivery.spec.settled and delivery.is_plain
         channels: tuple[int, ...] = ()
         if normalization is not None:
             channels = tuple(each for each in range(1, 5) if normalization.allows_channels(each))

@@ -88,7 +88,7 @@ class Runtime:
         self.auto_workers: AutoWorkers | None = None  # what num_workers="auto" began with
         self.sharding: distributed.AutoSharding | None = None  # with distributed="auto"
         self.delivery = delivery = Delivery(options.delivery_spec())
-        self.layout = options.layout(delivery.normalization, delivery.is_plain)
+        self.layout = options.layout(delivery)
         policy = make_policy(options.on_error, options.max_errors)
         # Asked in this order. The first plan is taken; what none of them serves is the fallback's.
         self.sources: tuple[Source, ...]

@@ -234,7 +234,14 @@ ARGUMENTS = {
     "on_error": "skip",
     "max_errors": 3,
 }
-THREADS = {"worker_backend": "thread", "worker_method": "thread", "distributed": "auto"}
+THREADS = {
+    "worker_backend": "thread",
+    "worker_method": "thread",
+    "distributed": "auto",
+    "batch": "pad",
+    "pad_to": 4,
+    "pad_value": 0.5,
+}
 RAY = {"worker_backend": "ray", "num_workers": 2, "ray_options": {"num_cpus": 2}}
 SAMPLES = {"dataset", "shuffle", "sampler", "batch_sampler"}
 

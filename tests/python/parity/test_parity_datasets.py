@@ -18,6 +18,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from fastloader._core.sources.encoded import collation
 from support import random_images
 
 pytestmark = pytest.mark.covering
@@ -152,7 +153,10 @@ def value_of_each_kind(index):
 
 
 @WORKERS
-def test_default_collate(fast, workers):
+def test_default_collate(fast, workers, monkeypatch):
+    # What ours says besides, where samples do not stack: test_layouts.py.
+    monkeypatch.setattr(collation, "_SIZES", "")
+
     def scenario(make):
         numbers = Numbers(2 * len(VALUES), value_of_each_kind)
         return batches(make(numbers, batch_size=2, num_workers=workers))

@@ -185,7 +185,7 @@ _KNOWN = len(OF_TORCH) + 1  # the functions of torch's map, and ours
 # How torch begins when it cannot stack, and what is added.
 _UNEQUAL = "stack expects each tensor to be equal size"
 _SIZES = (
-    "FastLoader's batch='list' or batch='pad' lays out samples of several sizes (docs/batches.md)"
+    ". FastLoader's batch='list' or batch='pad' lays out samples of several sizes (docs/batches.md)"
 )
 
 
@@ -258,7 +258,7 @@ class EncodedCollation:
         except RuntimeError as error:
             if not str(error).startswith(_UNEQUAL):
                 raise
-            raise RuntimeError(f"{error}. {_SIZES}") from error
+            raise RuntimeError(f"{error}{_SIZES}") from error
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if self.batched else [samples])):
