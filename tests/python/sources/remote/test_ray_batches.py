@@ -13,6 +13,7 @@ from torch.utils.data import DistributedSampler
 
 from fastloader import FastLoader
 from fastloader import transforms as T
+from fastloader._core.batch.tree import cloned
 from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, generator, same
@@ -23,7 +24,7 @@ native = extension.load()
 
 
 def copied(batches):
-    return [[leaf.clone() for leaf in batch] for batch in batches]
+    return [cloned(batch) for batch in batches]
 
 
 def two_epochs(loader):
