@@ -72,11 +72,11 @@ _shared = []
 
 
 @contextlib.contextmanager
-def on_ray(dataset, batch=4, workers=2, **options):
+def on_ray(dataset, size=4, workers=2, **options):
     """A loader with actors that other loaders had before."""
     from fastloader._core.sources.remote.actor_pool import ActorPool, RayCounts
 
-    loader = FastLoader(dataset, batch, num_workers=workers, worker_backend="ray", **options)
+    loader = FastLoader(dataset, size, num_workers=workers, worker_backend="ray", **options)
     remote, *_others = loader._runtime.sources
     if not _shared:
         _shared.append(ActorPool({"num_cpus": 1}, RayCounts()))
