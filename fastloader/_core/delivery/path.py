@@ -198,6 +198,7 @@ class DeliveryIterator(LoopIterator):
         super().__init__(statistics)
         self._batches: Iterator[Any] | None = batches
         self._num_yielded = 0
+        self._opens = getattr(batches, "_lays_out", False) is True
         self._unopened: list[Any] = []  # a batch that is not opened yet: Ctrl-C may come in between
         # The source would warn of a wrong length too early, because it is ahead, and on a thread of
         # ours. This iterator warns in its place.

@@ -426,6 +426,7 @@ class LoopIterator(Iterator[Any]):
 
     progress: Progress | None = None  # set by the loader on the iterator that it hands out
     _closed = False  # set by close(), on any thread
+    _opens = False  # whether `_next_opened` makes the batches for the loop
     _filled_place = True  # whether what next() raised last took a batch's place
 
     def __init__(self, statistics: Statistics | None) -> None:
@@ -447,7 +448,7 @@ class LoopIterator(Iterator[Any]):
             while True:
                 try:
                     with statistics.waiting(self):
-                        batch = self._next_opened()
+                        batch = self._next_opened() if self._opens else self._next()
                 except LeftOut:
                     continue
                 statistics.batches += 1
@@ -458,8 +459,8 @@ class LoopIterator(Iterator[Any]):
         self._home.check()
 
     def _next_opened(self) -> Any:
-        """Makes the next batch as the loop is to see it."""
-        return self._next()
+        """Does as `_next`, for an iterator whose batches are to be opened for the loop."""
+        raise NotImplementedError
 
     def _next(self) -> Any:
         """Makes the next batch. What it raises takes its place, unless `_filled_place` says otherwise.

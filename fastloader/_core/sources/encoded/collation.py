@@ -189,6 +189,12 @@ _SIZES = (
 )
 
 
+def _explained(error: RuntimeError) -> RuntimeError:
+    """Returns an error of default_collate, with what to do about samples that do not stack."""
+    stacks = not str(error).startswith(_UNEQUAL)
+    return error if stacks else RuntimeError(f"{error}{_SIZES}")
+
+
 class EncodedCollation:
     """Collates samples by ``collate_fn``. If that is torch's own, pictures stay encoded for the decode
     threads of the loader, unless something is to be done to them that only Python knows. Any other one
@@ -232,14 +238,29 @@ class EncodedCollation:
                 batch.tree = self._plainly(samples)
             return batch
         if not EncodedImage.any_made:
-            return self._plainly(samples)
+            if self.collate_fn is not default_collate:
+                return self.collate_fn(samples)
+            # As `_plainly` does it. A call is much beside a small batch.
+            try:
+                return default_collate(samples)
+            except RuntimeError as error:
+                explained = _explained(error)
+                if explained is error:
+                    raise
+                raise explained from error
         if self.collate_fn is default_collate:
             with Keeping(_change) as keeping:
-                # So many functions are torch's and ours, unless `_change` says no.
-                if len(default_collate_fn_map) <= _KNOWN:
-                    tree = self._plainly(samples)
-                else:
-                    tree = collate(samples, collate_fn_map=_map(keeping))
+                try:
+                    # So many functions are torch's and ours, unless `_change` says no.
+                    if len(default_collate_fn_map) <= _KNOWN:
+                        tree = default_collate(samples)
+                    else:
+                        tree = collate(samples, collate_fn_map=_map(keeping))
+                except RuntimeError as error:
+                    explained = _explained(error)
+                    if explained is error:
+                        raise
+                    raise explained from error
             if not keeping.columns and not keeping.made:
                 return tree
             batch = _kept_batch(samples, tree, keeping)
@@ -256,9 +277,10 @@ class EncodedCollation:
         try:
             return default_collate(samples)
         except RuntimeError as error:
-            if not str(error).startswith(_UNEQUAL):
+            explained = _explained(error)
+            if explained is error:
                 raise
-            raise RuntimeError(f"{error}{_SIZES}") from error
+            raise explained from error
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if self.batched else [samples])):

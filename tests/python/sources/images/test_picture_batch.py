@@ -7,6 +7,7 @@ from PIL import Image
 
 from fastloader import transforms as T
 from fastloader._core.machine import extension
+from fastloader._core.pictures.batch import Other, PictureRequest
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.images import ErrorPolicy
 from fastloader.datasets.encoded import PictureSource
@@ -71,9 +72,9 @@ def both(files, request):
             if native:
                 normalization = chain.normalization if chain.floating else None
                 job = Job.of_batches(chain, source, normalization)
-            views.append((job, number))
+            views.append(([job], number))
         decoder = Decoder(2, ErrorPolicy("raise", None), native)
-        batch = decoder.begin(views, files, POSITIONS, KEYS, request.param)
+        batch = decoder.begin(PictureRequest(views, POSITIONS, KEYS, request.param), files)
         assert batch.wait() and batch.ready()
         begun.append(batch)
     assert type(begun[0]) is not type(begun[1])
@@ -105,9 +106,9 @@ def test_a_picture_that_is_made_again(both):
 def test_another_file_takes_a_bad_ones_place(both, files, again):
     for batch in both:
         if again == "redo":
-            batch.redo(0, files.open_rgb(3), 3)
+            batch.redo(0, files.open_rgb(3), Other(3, 0))
         else:
-            batch.decode_other(0, 3, 5)
+            batch.decode_other(0, Other(3, 0), 5)
     check_same(both)
 
 
@@ -116,6 +117,6 @@ def test_a_batch_that_is_stopped(files):
     for native in (True, False):
         job = Job.of_batches(chain, files.source(), None) if native else Job(chain, None)
         decoder = Decoder(1, ErrorPolicy("raise", None), native)
-        batch = decoder.begin([(job, 0)], files, POSITIONS * 50, [], [1])
+        batch = decoder.begin(PictureRequest([([job], 0)], POSITIONS * 50, [], [1]), files)
         batch.stop()
         assert batch.wait() is False
