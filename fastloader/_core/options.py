@@ -58,7 +58,11 @@ from fastloader._core.sources.recognize_torchvision import STANDARD
 from fastloader._core.sources.remote.cluster import check_ray_options
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.errors import NotNative, PythonPathWarning
-from fastloader.transforms._normalization import Normalization, check_same_values
+from fastloader.transforms._normalization import (
+    MAX_CHANNELS,
+    Normalization,
+    check_same_values,
+)
 from fastloader.transforms._reader.chain import own_normalization, step_to_floats
 from fastloader.transforms.transform import shown
 
@@ -380,7 +384,9 @@ class LoaderOptions(OwnArguments):
         plain = delivery.spec.settled and delivery.is_plain
         channels: tuple[int, ...] = ()
         if normalization is not None:
-            channels = tuple(each for each in range(1, 5) if normalization.allows_channels(each))
+            channels = tuple(
+                each for each in range(1, MAX_CHANNELS + 1) if normalization.allows_channels(each)
+            )
         pad_to, value = operator.index(self.pad_to), float(self.pad_value)
         value = int(value) if value.is_integer() else value
         return Layout(self.batch, pad_to, value, self.image_key, channels, plain)

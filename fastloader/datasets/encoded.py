@@ -481,9 +481,7 @@ class Single:
 def finished(chain: Chain, pixels: torch.Tensor, key: tuple[int, int, int]) -> torch.Tensor:
     """Finishes a chain: normalises as the loader does it, and erases. ``pixels`` is uint8 (3, H, W)."""
     if chain.floating:
-        normalization = chain.normalization
-        out = normalization.output((1, *pixels.shape), pixels.device)
-        pixels = normalization.apply(pixels[None], out)[0]
+        pixels = chain.normalization.applied(pixels[None])[0]
     if chain.erasing is None:
         return pixels
     seed, sample, number = key

@@ -94,10 +94,14 @@ class Normalization:
             out[:, c] = table[c].index_select(0, plane.reshape(-1).int()).view(plane.shape)
         return out
 
+    def applied(self, images: torch.Tensor) -> torch.Tensor:
+        """Does as `apply`, into a new tensor."""
+        return self.apply(images, self.output(images.shape, images.device))
+
     def of_pixel(self, pixel: Sequence[int]) -> tuple[float, ...]:
         """Normalises one pixel, given as a byte for each channel."""
         pixels = torch.tensor(pixel, dtype=torch.uint8, device="cpu").view(1, -1, 1, 1)
-        made = self.apply(pixels, self.output(pixels.shape, pixels.device))
+        made = self.applied(pixels)
         return tuple(made.flatten().tolist())
 
 

@@ -48,5 +48,4 @@ class _NormalizedFloats:
 
     def __call__(self, image: Any) -> Any:
         pixels = transforms.PILToTensor()(image)[None]
-        out = self._normalization.output(pixels.shape, pixels.device)
-        return self._normalization.apply(pixels, out)[0]
+        return self._normalization.applied(pixels)[0]

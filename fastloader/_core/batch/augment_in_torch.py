@@ -28,7 +28,7 @@ def apply(
         return out.copy_(erase(normalization.apply(pixels, out), records))
     # In float32, so that images are blended before anything is rounded to the output's type.
     exact = dataclasses.replace(normalization, dtype=torch.float32)
-    x = exact.apply(pixels, exact.output(pixels.shape, pixels.device))
+    x = exact.applied(pixels)
     return out.copy_(augment_floats(x, records))
 
 

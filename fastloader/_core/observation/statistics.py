@@ -459,8 +459,8 @@ class LoopIterator(Iterator[Any]):
         self._home.check()
 
     def _next_opened(self) -> Any:
-        """Does as `_next`, for an iterator whose batches are to be opened for the loop."""
-        raise NotImplementedError
+        """Makes the next batch and opens it for the loop, in an iterator that does."""
+        return self._next()
 
     def _next(self) -> Any:
         """Makes the next batch. What it raises takes its place, unless `_filled_place` says otherwise.

@@ -207,9 +207,9 @@ def _native_of(job: Job) -> _native.ImageJob:
 
 @dataclasses.dataclass
 class MadePart:
-    """The result of Pillow's work on a batch. ``pixels``: of each view, or of each position in it where
-    pictures have sizes of their own. ``sizes``: the (height, width)
-    of each position's picture. ``failed``: why there is none, by position."""
+    """Holds what Pillow has made of a batch. ``pixels``: of each view, or of each position in it where
+    pictures have sizes of their own. ``sizes``: the (height, width) of each position's picture.
+    ``failed``: why there is none, by position."""
 
     pixels: list[torch.Tensor | list[torch.Tensor]]
     sizes: list[tuple[int, int]]
@@ -313,6 +313,4 @@ def _finished(chain: Chain, pixels: torch.Tensor) -> torch.Tensor:
     """Normalises a picture of its own size as its chain says."""
     if not chain.floating:
         return pixels.contiguous()
-    normalization = chain.normalization
-    out = normalization.output((1, *pixels.shape), pixels.device)
-    return normalization.apply(pixels[None], out)[0]
+    return chain.normalization.applied(pixels[None])[0]

@@ -238,7 +238,7 @@ class NativeImages:
 
     @property
     def words(self) -> str:
-        """What is done to the pictures, in words."""
+        """Says what is done to the pictures."""
         distinct = self.distinct_chains
         if len(distinct) == 1:
             return str(distinct[0])

@@ -547,9 +547,7 @@ class PillowPictures(InPlace):
         images = rgb[:, : chain.channels].contiguous()  # those of a grey picture are equal
         finish = self._finish()
         if chain.floating and not finish.normalizes:
-            normalization = chain.normalization
-            out = normalization.output(images.shape, images.device)
-            images = normalization.apply(images, out)
+            images = chain.normalization.applied(images)
         return finish.finished(images, files, own, seeds, self.images.form.others(files))
 
     def _finish(self) -> Finish:

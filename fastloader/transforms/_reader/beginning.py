@@ -72,7 +72,7 @@ def read_beginning(transform: Any, ours_ends_in_tensor: bool, of: Chain | None =
 
 @dataclasses.dataclass(frozen=True)
 class TensorEnd:
-    """What a transform makes of the pixels of a picture, once it converts that to a tensor.
+    """Describes what a transform makes of the pixels of a picture, once it converts that to a tensor.
 
     ``table``: the float of each byte, for one channel after the other; empty if it leaves bytes.
     ``planar``: whether the planes of the tensor lie one after the other, and not the pixels, as those of

@@ -77,8 +77,8 @@ class KeyedIndex:
 
 
 class _Asked:
-    """What a thread was asked for last by one loader: a worker takes an index batch when it is done with
-    the one before it. ``samples``: of an iterable dataset, in the epoch of that."""
+    """Remembers what a thread was asked for last by one loader: a worker takes an index batch when it is
+    done with the one before it. ``samples``: of an iterable dataset, in the epoch of that."""
 
     request: tuple[Any, EpochKeys, int, Normalization | None] | None = None
     samples: WorkerSamples | None = None
@@ -189,12 +189,6 @@ _SIZES = (
 )
 
 
-def _explained(error: RuntimeError) -> RuntimeError:
-    """Returns an error of default_collate, with what to do about samples that do not stack."""
-    stacks = not str(error).startswith(_UNEQUAL)
-    return error if stacks else RuntimeError(f"{error}{_SIZES}")
-
-
 class EncodedCollation:
     """Collates samples by ``collate_fn``. If that is torch's own, pictures stay encoded for the decode
     threads of the loader, unless something is to be done to them that only Python knows. Any other one
@@ -230,57 +224,36 @@ class EncodedCollation:
         self.on_error = on_error
 
     def __call__(self, samples: Any) -> Any:
-        notes = take_notes() if self._noted else None
-        if notes is not None:
-            batch = EncodedBatch(None, EncodedFiles(()), [], [], None, 0, notes=notes)
-            batch.left_out = samples is LEFT_OUT or (bool(notes.bad) and not samples)
-            if not batch.left_out:
-                batch.tree = self._plainly(samples)
-            return batch
-        if not EncodedImage.any_made:
-            if self.collate_fn is not default_collate:
+        # One try for all ways, because a call more is much beside a small batch.
+        try:
+            notes = take_notes() if self._noted else None
+            if notes is not None:
+                batch = EncodedBatch(None, EncodedFiles(()), [], [], None, 0, notes=notes)
+                batch.left_out = samples is LEFT_OUT or (bool(notes.bad) and not samples)
+                if not batch.left_out:
+                    batch.tree = self.collate_fn(samples)
+                return batch
+            if not EncodedImage.any_made:
                 return self.collate_fn(samples)
-            # As `_plainly` does it. A call is much beside a small batch.
-            try:
-                return default_collate(samples)
-            except RuntimeError as error:
-                explained = _explained(error)
-                if explained is error:
-                    raise
-                raise explained from error
-        if self.collate_fn is default_collate:
-            with Keeping(_change) as keeping:
-                try:
+            if self.collate_fn is default_collate:
+                with Keeping(_change) as keeping:
                     # So many functions are torch's and ours, unless `_change` says no.
                     if len(default_collate_fn_map) <= _KNOWN:
                         tree = default_collate(samples)
                     else:
                         tree = collate(samples, collate_fn_map=_map(keeping))
-                except RuntimeError as error:
-                    explained = _explained(error)
-                    if explained is error:
-                        raise
-                    raise explained from error
-            if not keeping.columns and not keeping.made:
-                return tree
-            batch = _kept_batch(samples, tree, keeping)
-        else:
-            batch = self._collated(samples)
+                if not keeping.columns and not keeping.made:
+                    return tree
+                batch = _kept_batch(samples, tree, keeping)
+            else:
+                batch = self._collated(samples)
+        except RuntimeError as error:
+            if self.collate_fn is not default_collate or not str(error).startswith(_UNEQUAL):
+                raise
+            raise RuntimeError(f"{error}{_SIZES}") from error
         if self.makes and type(batch) is EncodedBatch and batch.columns:
             make(batch, _asked(self.token))
         return batch
-
-    def _plainly(self, samples: Any) -> Any:
-        """Collates samples as they are."""
-        if self.collate_fn is not default_collate:
-            return self.collate_fn(samples)
-        try:
-            return default_collate(samples)
-        except RuntimeError as error:
-            explained = _explained(error)
-            if explained is error:
-                raise
-            raise explained from error
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if self.batched else [samples])):

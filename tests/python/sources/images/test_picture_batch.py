@@ -117,6 +117,7 @@ def test_a_batch_that_is_stopped(files):
     for native in (True, False):
         job = Job.of_batches(chain, files.source(), None) if native else Job(chain, None)
         decoder = Decoder(1, ErrorPolicy("raise", None), native)
-        batch = decoder.begin(PictureRequest([([job], 0)], POSITIONS * 50, [], [1]), files)
+        # So many that this thread may be off its processor for long, and some are left to stop.
+        batch = decoder.begin(PictureRequest([([job], 0)], POSITIONS * 5000, [], [1]), files)
         batch.stop()
         assert batch.wait() is False
