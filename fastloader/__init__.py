@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fastloader._core.batch.layout import Packed, Padded
     from fastloader._core.machine.build_info import build_info
     from fastloader.datasets.encoded import decode_image
-    from fastloader.encoded_image import EncodedImage
+    from fastloader.encoded_image import Companion, EncodedImage, EncodedMask
     from fastloader.loader import FastLoader
     from fastloader.loader_check import check
     from fastloader.prefetcher import DevicePrefetcher
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendError",
+    "Companion",
     "DevicePrefetcher",
     "EncodedImage",
+    "EncodedMask",
     "Error",
     "FastLoader",
     "Packed",
@@ -46,7 +48,9 @@ __all__ = [
 _HOME = {
     "FastLoader": "fastloader.loader",
     "DevicePrefetcher": "fastloader.prefetcher",
+    "Companion": "fastloader.encoded_image",
     "EncodedImage": "fastloader.encoded_image",
+    "EncodedMask": "fastloader.encoded_image",
     "Packed": "fastloader._core.batch.layout",
     "Padded": "fastloader._core.batch.layout",
     "build_info": "fastloader._core.machine.build_info",

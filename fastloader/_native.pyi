@@ -284,6 +284,11 @@ class ImageTransform:
     @property
     def output(self) -> tuple[int, int]: ...
 
+class Following:
+    def __init__(
+        self, *, factor: int = 1, resampling: int | None = None, mask: bool = False
+    ) -> None: ...
+
 class ImageJob:
     def __init__(
         self,
@@ -304,6 +309,9 @@ class ImageJob:
         upright: bool = False,
         table: list[float] = ...,
         own_sizes: bool = False,
+        following: Following | None = None,
+        classes: list[int] = ...,
+        wide: bool = False,
     ) -> None: ...
     @property
     def sample_bytes(self) -> int: ...

@@ -24,7 +24,12 @@ LAYERS: list[list[str]] = [
     ["errors.py"],
     ["_core/machine/**"],
     ["transforms/**"],
-    ["datasets/encoded.py", "datasets/_formats/**"],
+    [
+        "datasets/encoded.py",
+        "datasets/companions.py",
+        "datasets/picture_source.py",
+        "datasets/_formats/**",
+    ],
     ["datasets/_remote/**"],
     ["encoded_image.py", "datasets/**"],
     ["_core/batch/**"],

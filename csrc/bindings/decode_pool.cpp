@@ -183,6 +183,8 @@ py::capsule capsule_of(const ImageJob& job, size_t count, const ImageSize& size,
     layout = job.table_layout;
   } else if (job.output == ImageJob::Output::kNhwcBytes) {
     layout = Layout::kNhwc;
+  } else if (job.output == ImageJob::Output::kIndices16) {
+    type = dlpack::DataType{dlpack::kUnsigned, 16, 1};
   }
   return tensor_capsule(memory, type, shape, nchw_strides(shape, layout));
 }

@@ -113,7 +113,8 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
              bool any_size, size_t channels, const std::optional<NormalizeSpec>& normalize,
              DecodeMode decode, bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels,
              const MappedSeekFiles* seek_indices, bool upright, std::vector<float> table,
-             bool own_sizes) {
+             bool own_sizes, const std::optional<Following>& following,
+             std::vector<uint16_t> classes, bool wide) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
@@ -140,8 +141,32 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
     job->table = std::move(table);
     job->table_layout = planar ? Layout::kNchw : Layout::kNhwc;
   }
+  job->following = following;
+  if (following && following->mask && !any_size) {
+    job->output = wide ? ImageJob::Output::kIndices16 : ImageJob::Output::kIndices8;
+    if (!classes.empty()) {
+      job->classes = std::make_shared<const std::vector<uint16_t>>(std::move(classes));
+    }
+  }
   validate(*job);
   return job;
+}
+
+/// Pillow's numbers of them, and torch's nearest behind these.
+constexpr const char* kResamplings[] = {"nearest", "lanczos", "bilinear",     "bicubic",
+                                        "box",     "hamming", "torch_nearest"};
+static_assert(sizeof(kResamplings) / sizeof(kResamplings[0]) == kTorchNearest + 1);
+
+Following make_following(uint32_t factor, std::optional<int> resampling, bool mask) {
+  if (factor == 0) throw InvalidArgument("a picture of no size beside another one");
+  if (resampling && (*resampling < 0 || *resampling > kTorchNearest)) {
+    throw InvalidArgument("resampling " + std::to_string(*resampling) + "; there are 0 to " +
+                          std::to_string(kTorchNearest));
+  }
+  if (mask && resampling != kTorchNearest) {
+    throw InvalidArgument("a mask follows by torch's nearest");
+  }
+  return Following{factor, resampling, mask};
 }
 
 py::dict to_dict(const SampleGeometry& found) {
@@ -202,6 +227,9 @@ py::dict draw(const ImageJob& job, uint64_t index, uint64_t seed,
     }
   }
   py::dict result = to_dict(drawn.geometry);
+  if (job.following && job.following->resampling) {
+    result["interpolation"] = kResamplings[*job.following->resampling];
+  }
   result["size"] = py::make_tuple(picture.height, picture.width);
   result["scaled"] = py::make_tuple(drawn.geometry.scaled.height, drawn.geometry.scaled.width);
   py::list operations;
@@ -257,6 +285,13 @@ void register_image_job(py::module_& module) {
         return size ? py::object(py::make_tuple(size->height, size->width)) : py::none();
       });
 
+  py::class_<Following>(module, "Following",
+                        "How a picture follows another one of its sample: `factor` times as long "
+                        "edges, Pillow's `resampling` or 6, torch's nearest, in place of the "
+                        "transform's; a `mask` of indices.")
+      .def(py::init(&make_following), py::kw_only(), py::arg("factor") = 1,
+           py::arg("resampling") = py::none(), py::arg("mask") = false);
+
   py::class_<ImageJob, Job>(module, "ImageJob", "What one loader wants of its pictures.")
       .def(py::init(&make_job), py::kw_only(), py::arg("source"), py::arg("transform"),
            py::arg("planar"), py::arg("recipe") = nullptr, py::arg("output") = py::none(),
@@ -265,7 +300,9 @@ void register_image_job(py::module_& module) {
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
            py::arg("large_pixels") = kPillowPixelLimit / 2, py::arg("seek_indices") = nullptr,
            py::arg("upright") = false, py::arg("table") = std::vector<float>(),
-           py::arg("own_sizes") = false, py::keep_alive<1, 2>(), py::keep_alive<1, 14>())
+           py::arg("own_sizes") = false, py::arg("following") = py::none(),
+           py::arg("classes") = std::vector<uint16_t>(), py::arg("wide") = false,
+           py::keep_alive<1, 2>(), py::keep_alive<1, 14>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
       .def(
           "over",

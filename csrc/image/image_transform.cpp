@@ -47,6 +47,11 @@ std::optional<ImageSize> ImageTransform::output() const {
   return std::nullopt;
 }
 
+ImageSize SampleGeometry::made() const {
+  return {window.pad_top + window.box.height + window.pad_bottom,
+          window.pad_left + window.box.width + window.pad_right};
+}
+
 void validate(const ImageTransform& transform) {
   if (transform.random_crop) {
     validate(*transform.random_crop);

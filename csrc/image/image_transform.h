@@ -53,6 +53,9 @@ struct SampleGeometry {
   CenterCrop window;  ///< the part of that which is kept, and `fill` around it
   bool horizontal_flip = false;
   bool vertical_flip = false;
+
+  /// Of what comes out.
+  ImageSize made() const;
 };
 
 /// Draws the geometry of sample `index`, of which the picture is number `number`: a function of the

@@ -17,6 +17,10 @@ struct PictureOptions {
   /// Also looks for damage below the region. A picture at which Pillow's whole decode fails then
   /// always fails here, too. Costs the time of decoding the rest.
   bool check_below = false;
+  /// Rows come with indices in the place of colours: the lower eight bits of each in red, the upper
+  /// ones in green. They are those of a palette, or grey values as Pillow has them in modes 1, L
+  /// and I;16. Only PNGs of one value a pixel have them; others throw UnsupportedImage.
+  bool indices = false;
 };
 
 struct PictureSize {

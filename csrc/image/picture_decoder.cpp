@@ -39,6 +39,7 @@ PictureSize PictureDecoder::open(const uint8_t* data, size_t size, const JpegOpt
     format_ = Format::kPng;
     return png_->open(data, size, options);
   }
+  if (options.indices) throw UnsupportedImage("indices of a file that is no PNG");
   if (WebpDecoder::begins_as_webp(data, size)) {
     format_ = Format::kWebp;
     return webp_->open(data, size, options);

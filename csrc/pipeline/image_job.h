@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "image/image_transform.h"
 #include "image/normalize/normalize.h"
+#include "image/ops/operation.h"
 #include "image/picture_decoder.h"
 #include "image/recipe/recipe.h"
 #include "source/source.h"
@@ -21,6 +23,8 @@ struct ImageJob {
     kNormalized,  ///< `normalize`
     kLookedUp,    ///< float32, in `table_layout`: what `table` has for each byte
     kAnySize,     ///< RGB bytes as large as they come out: only SampleDecoder::picture() makes them
+    kIndices8,    ///< of a mask: uint8, and more than that is refused
+    kIndices16,   ///< uint16
   };
 
   std::shared_ptr<const Source> source;
@@ -53,6 +57,10 @@ struct ImageJob {
   /// now here, now there, and a table gives their very values.
   std::vector<float> table;
   Layout table_layout = Layout::kNchw;
+  /// The pictures follow others, whose `transform` and `recipe` these are.
+  std::optional<Following> following;
+  /// kIndices8, kIndices16: what stands for each index; null: the index.
+  std::shared_ptr<const std::vector<uint16_t>> classes;
 
   ImageSize made_size() const;  ///< of each finished picture, unless they have `own_sizes`
   size_t sample_bytes() const;  ///< of one of that size
@@ -64,6 +72,19 @@ struct ImageJob {
 /// Throws InvalidArgument unless there is a source, the transform is valid, all pictures come out
 /// in one size, if `output` is not kAnySize, and for kNormalized that is the spec's.
 void validate(const ImageJob& job);
+
+/// What becomes of a picture of known size. Throws what the transform's draw_geometry() throws, and
+/// InvalidArgument for a follower whose edges are not the factor times those of any lead.
+SampleGeometry draw_geometry(const ImageJob& job, const ImageSize& picture, uint64_t seed,
+                             uint64_t index, uint32_t number = 0);
+
+/// The recipe's operations on a picture that has this size when the first of them begins.
+std::vector<Operation> draw_operations(const ImageJob& job, const ImageSize& begun, uint64_t seed,
+                                       uint64_t index, uint32_t number = 0);
+
+/// The geometry as operations, for a picture whose pixels are only moved, but for the part that is
+/// used: the picture consists of that already.
+std::vector<Operation> as_operations(const ImageJob& job, const SampleGeometry& geometry);
 
 /// What is drawn for one picture of known size.
 struct SampleDraw {

@@ -112,9 +112,26 @@ void check_made(const ImageJob& job, const ImageSize& made) {
                         std::to_string(wanted.width) + "x" + std::to_string(wanted.height));
 }
 
+/// Whether its pixels are fetched from their places, which no resize of the Resizer does.
+bool moves_only(const ImageJob& job) { return job.following && job.following->nearest(); }
+
 /// Writes one of three equal channels. `out` may be `rgb`.
 void take_grey(const uint8_t* rgb, size_t pixels, uint8_t* out) {
   for (size_t i = 0; i < pixels; ++i) out[i] = rgb[i * kRgb];
+}
+
+/// Writes the indices of a mask, or the class of each.
+template <class Index>
+void take_indices(const ImageJob& job, const uint8_t* rgb, size_t pixels, Index* out) {
+  const uint16_t* classes = job.classes == nullptr ? nullptr : job.classes->data();
+  for (size_t i = 0; i < pixels; ++i, rgb += kRgb) {
+    const unsigned index = rgb[0] | static_cast<unsigned>(rgb[1]) << 8;
+    if (index > std::numeric_limits<Index>::max()) {
+      throw InvalidArgument("a mask with the index " + std::to_string(index) +
+                            " has more than 8 bits: give EncodedMask(..., bits=16)");
+    }
+    out[i] = static_cast<Index>(classes == nullptr ? index : classes[index]);
+  }
 }
 
 /// Writes what the table has for the bytes of each channel.
@@ -147,7 +164,7 @@ std::string words_of_large(uint64_t pixels, uint64_t limit) {
 
 CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry, int denominator,
                              void* out) {
-  const ImageSize size = job.transform.output().value_or(geometry.scaled);
+  const ImageSize size = geometry.made();
   const size_t row_bytes = size.width * kRgb;
   if (job.recipe == nullptr) check_made(job, size);
   if (job.recipe != nullptr || job.output == ImageJob::Output::kAnySize) {
@@ -187,10 +204,28 @@ void SampleDecoder::apply_recipe(const SampleKey& key, const PictureView& view,
   if (job.recipe == nullptr) return;
   canvas_.set_resize_order(job.transform.order);
   for (const Operation& operation :
-       job.recipe->draw(key.seed, key.sample, view.number, canvas_.size())) {
+       draw_operations(job, canvas_.size(), key.seed, key.sample, view.number)) {
     apply(operation, canvas_, stop);
   }
   check_made(job, canvas_.size());
+  made_ = canvas_.size();
+  finished_ = canvas_.pixels();
+}
+
+template <class NextRow>
+void SampleDecoder::move_pixels(const PictureView& view, const SampleGeometry& geometry,
+                                const NextRow& next_row, const std::atomic<bool>* stop) {
+  const ImageJob& job = *view.job;
+  const ImageSize used{geometry.box.height, geometry.box.width};
+  uint8_t* pixels = canvas_.begin(used);
+  const size_t row_bytes = canvas_.row_bytes();
+  for (size_t y = 0; y < used.height; ++y)
+    std::memcpy(pixels + y * row_bytes, next_row(), row_bytes);
+  for (const Operation& operation : as_operations(job, geometry)) {
+    validate(operation);
+    apply(operation, canvas_, stop);
+  }
+  if (job.recipe == nullptr) check_made(job, canvas_.size());
   made_ = canvas_.size();
   finished_ = canvas_.pixels();
 }
@@ -210,6 +245,12 @@ void SampleDecoder::finish(const PictureView& view) {
   const size_t pixels = made_.height * made_.width;
   if (job.output == ImageJob::Output::kLookedUp) {
     return look_up(job, finished_, pixels, static_cast<float*>(out));
+  }
+  if (job.output == ImageJob::Output::kIndices8) {
+    return take_indices(job, finished_, pixels, static_cast<uint8_t*>(out));
+  }
+  if (job.output == ImageJob::Output::kIndices16) {
+    return take_indices(job, finished_, pixels, static_cast<uint16_t*>(out));
   }
   const bool normalized = job.output == ImageJob::Output::kNormalized;
   if (job.channels == 1) {
@@ -266,6 +307,7 @@ PictureSize SampleDecoder::open(const ImageJob& job, const SampleBytes& file,
   options.stop = stop;
   options.seek_index = {index_.data(), index_.size()};
   options.seek_indices = job.seek_indices.get();
+  options.indices = job.following && job.following->mask;
   return picture_.open(file.data, file.size, options);
 }
 
@@ -317,7 +359,7 @@ void SampleDecoder::decode_kept(uint64_t index, const SampleKey& key, const Pict
     size_ = ImageSize{known->height, known->width};
     for (size_t i = 0; i < count; ++i) {
       const SampleGeometry geometry =
-          draw_geometry(views[i].job->transform, size_, key.seed, key.sample, views[i].number);
+          draw_geometry(*views[i].job, size_, key.seed, key.sample, views[i].number);
       finish_view(key, views[i], geometry, file.data, whole(size_), lap, stop);
     }
     // Nothing was decoded: it is all the resize's.
@@ -365,8 +407,17 @@ void SampleDecoder::decode_file(const SampleBytes& file, const SampleKey& key,
 void SampleDecoder::decode_view(const SampleKey& key, const PictureView& view, bool timed, Lap& lap,
                                 const std::atomic<bool>* stop) {
   const ImageJob& job = *view.job;
-  const SampleGeometry geometry =
-      draw_geometry(job.transform, size_, key.seed, key.sample, view.number);
+  const SampleGeometry geometry = draw_geometry(job, size_, key.seed, key.sample, view.number);
+  if (moves_only(job)) {
+    picture_.begin(region_of(geometry.box));
+    move_pixels(view, geometry, [&] { return picture_.read_row(); }, stop);
+    times_.decode += lap();
+    apply_recipe(key, view, stop);
+    times_.recipe += lap();
+    finish(view);
+    times_.finish += lap();
+    return;
+  }
   int denominator = 1;
   if (job.approximate) {
     denominator = picture_.reduce(denominator_for(geometry));
@@ -391,8 +442,9 @@ bool SampleDecoder::decode_shared(const SampleKey& key, const PictureView* views
     const PictureView& view = views[i];
     const ImageJob& job = *view.job;
     if (job.approximate) return false;  // each view is decoded at a part of the size of its own
-    const SampleGeometry& geometry = geometries.emplace_back(
-        draw_geometry(job.transform, size_, key.seed, key.sample, view.number));
+    if (job.following && job.following->mask) return false;  // others don't want its indices
+    const SampleGeometry& geometry =
+        geometries.emplace_back(draw_geometry(job, size_, key.seed, key.sample, view.number));
     apart += decoding_cost(geometry.box, size_);
     all = all ? around(*all, geometry.box) : geometry.box;
   }
@@ -430,8 +482,8 @@ void SampleDecoder::decode_turned(const SampleBytes& file, const SampleKey& key,
     const PictureView& view = views[i];
     const ImageJob& job = *view.job;
     if (i > 0) open(job, file, stop);
-    const SampleGeometry geometry =
-        draw_geometry(job.transform, size_, key.seed, key.sample, view.number);
+    const SampleGeometry geometry = draw_geometry(job, size_, key.seed, key.sample, view.number);
+    if (moves_only(job)) throw UnsupportedImage("a picture that is turned and follows another one");
     const CropBox shown = begin(job, geometry, 1, view.out);
     const CropBox part = orientation_.stored(shown, stored_);
     const size_t bytes = part.width * part.height * kRgb;
@@ -469,7 +521,18 @@ void SampleDecoder::push_rows(size_t rows, bool timed) {
 }
 
 void SampleDecoder::push_pixels(const PictureView& view, const SampleGeometry& geometry,
-                                const uint8_t* pixels, const CropBox& part) {
+                                const uint8_t* pixels, const CropBox& part,
+                                const std::atomic<bool>* stop) {
+  if (moves_only(*view.job)) {
+    const CropBox& box = geometry.box;
+    const uint8_t* row = pixels + ((box.top - part.top) * part.width + box.left - part.left) * kRgb;
+    const auto next_row = [&] {
+      const uint8_t* found = row;
+      row += part.width * kRgb;
+      return found;
+    };
+    return move_pixels(view, geometry, next_row, stop);
+  }
   const CropBox needed = begin(*view.job, geometry, 1, view.out);
   for (size_t y = 0; y < needed.height; ++y) {
     const size_t row = needed.top - part.top + y;
@@ -480,7 +543,7 @@ void SampleDecoder::push_pixels(const PictureView& view, const SampleGeometry& g
 void SampleDecoder::finish_view(const SampleKey& key, const PictureView& view,
                                 const SampleGeometry& geometry, const uint8_t* pixels,
                                 const CropBox& part, Lap& lap, const std::atomic<bool>* stop) {
-  push_pixels(view, geometry, pixels, part);
+  push_pixels(view, geometry, pixels, part, stop);
   times_.decode += lap();
   apply_recipe(key, view, stop);
   times_.recipe += lap();
@@ -491,9 +554,8 @@ void SampleDecoder::finish_view(const SampleKey& key, const PictureView& view,
 void SampleDecoder::transform(const SampleKey& key, const PictureView& view, const uint8_t* pixels,
                               const ImageSize& size) {
   const GivingBack afterwards{*this};
-  const SampleGeometry geometry =
-      draw_geometry(view.job->transform, size, key.seed, key.sample, view.number);
-  push_pixels(view, geometry, pixels, whole(size));
+  const SampleGeometry geometry = draw_geometry(*view.job, size, key.seed, key.sample, view.number);
+  push_pixels(view, geometry, pixels, whole(size), nullptr);
   apply_recipe(key, view, nullptr);
   finish(view);
 }

@@ -137,9 +137,15 @@ class SampleDecoder {
                      size_t count, Lap& lap, const std::atomic<bool>* stop);
   /// How the opened file is to be shown.
   void look_at_orientation(const ImageJob& job, const SampleBytes& file, const PictureSize& stored);
-  /// Resizes pixels that are decoded already. `part` is the part of the picture that they are.
+  /// Resizes or moves pixels that are decoded already. `part` is the part of the picture that they
+  /// are.
   void push_pixels(const PictureView& view, const SampleGeometry& geometry, const uint8_t* pixels,
-                   const CropBox& part);
+                   const CropBox& part, const std::atomic<bool>* stop);
+  /// Lays the part of a picture that is used on the canvas, row by row, and moves its pixels where
+  /// the geometry wants them.
+  template <class NextRow>
+  void move_pixels(const PictureView& view, const SampleGeometry& geometry, const NextRow& next_row,
+                   const std::atomic<bool>* stop);
   /// Makes a view of them.
   void finish_view(const SampleKey& key, const PictureView& view, const SampleGeometry& geometry,
                    const uint8_t* pixels, const CropBox& part, Lap& lap,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import io
 import math
 import operator
 import os
@@ -12,7 +11,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType, NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +19,20 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.machine import extension, identity
 from fastloader._core.machine.eager import eager
-from fastloader._core.machine.mapped_memory import read_view
+from fastloader.datasets.companions import (
+    Companion,
+    EncodedMask,
+    as_companions,
+    check_size,
+    finish_mask,
+    make_jointly,
+)
+from fastloader.datasets.picture_source import PictureSource
 from fastloader.errors import Error, NotNative
 from fastloader.transforms import _pillow
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._job import Job, make_job, make_pixels
-from fastloader.transforms._pillow import decoded_rgb, naming, open_rgb
+from fastloader.transforms._pillow import naming
 from fastloader.transforms._reader.beginning import read_beginning
 from fastloader.transforms._reader.chain import (
     DIFFERENT_SIZES,
@@ -34,13 +41,10 @@ from fastloader.transforms._reader.chain import (
     wrapper,
 )
 from fastloader.transforms._reader.kinds import global_hooks, is_ours, is_read, own_classes
+from fastloader.transforms._reader.torchvision import is_v2
 from fastloader.transforms._recipe import draw
-from fastloader.transforms._recipe.operations import RESAMPLINGS
+from fastloader.transforms._recipe.operations import RESAMPLINGS, Following
 from fastloader.transforms.tensors import erased, numbered
-
-if TYPE_CHECKING:
-    from fastloader import _native
-
 
 # ---- Where a batch is collated whose encoded pictures stay encoded.
 
@@ -178,106 +182,6 @@ def _whole(values: Sequence[Any]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int64, device="cpu")
 
 
-# ---- Where one encoded picture lies.
-
-
-class PictureSource:
-    """A file, by its path, or bytes in memory.
-
-    Args:
-        source: the path or the bytes.
-        called: what messages call bytes in memory; None: their number.
-        problem: why there is no picture, although the sample wants one. It is an error of that sample
-            when the picture is decoded.
-
-    Attributes: ``path``, encoded as the system has it, or None; ``data``, a contiguous array of bytes
-    over the memory that was given, or None; ``called`` and ``problem``.
-
-    Raises:
-        TypeError: for anything else.
-    """
-
-    __slots__ = ("called", "data", "path", "problem")
-
-    def __init__(self, source: Any, called: str | None = None, problem: str | None = None) -> None:
-        self.path: bytes | None = None
-        self.data: Any = None
-        self.called = called
-        self.problem = problem
-        if isinstance(source, str | os.PathLike):
-            self.path = os.fsencode(source)
-            if b"\0" in self.path:
-                raise ValueError(f"a path with a null character: {source!r}")
-            return
-        try:
-            view = memoryview(source)
-        except TypeError:
-            view = memoryview(_array_of(source))
-        if view.format not in ("B", "b", "c"):
-            raise _unknown(source)
-        if not view.c_contiguous:
-            raise TypeError(
-                "the bytes of an encoded picture must lie one after the other in memory"
-            )
-        self.data = np.frombuffer(view.cast("B") if view.nbytes else b"", dtype=np.uint8)
-
-    def __reduce__(self) -> Any:
-        given = self.data.tobytes() if self.path is None else os.fsdecode(self.path)
-        return PictureSource, (given, self.called, self.problem)
-
-    @property
-    def name(self) -> str:
-        """The name of the picture in messages."""
-        if self.path is not None:
-            return os.fsdecode(self.path)
-        return f"{len(self.data)} bytes in memory" if self.called is None else self.called
-
-    @property
-    def same(self) -> Any:
-        """The key that two sources of the same picture share."""
-        if self.path is not None:
-            return self.path
-        if self.problem is not None:
-            return "problem", self.problem
-        return self.data.__array_interface__["data"][0], len(self.data)
-
-    def opened(self) -> _native.FolderSource | _native.MemorySource:
-        """Opens this one picture as a source of the native module."""
-        if self.path is not None:
-            ends = np.array([len(self.path)], dtype=np.uint64)
-            return extension.native.FolderSource(np.frombuffer(self.path, dtype=np.uint8), ends)
-        where = np.array([self.data.__array_interface__["data"][0]], dtype=np.uint64)
-        return extension.native.MemorySource(
-            where, np.array([len(self.data)], np.uint64), self.data
-        )
-
-    def open_rgb(self, upright: bool = False) -> Any:
-        """Opens the picture through Pillow, or raises what is wrong with it. ``upright``: turned as EXIF
-        says."""
-        if self.problem is not None:
-            raise ValueError(self.problem)
-        if self.path is not None:
-            return open_rgb(os.fsdecode(self.path), upright)
-        data = io.BytesIO(read_view(self.data, self.name))
-        return decoded_rgb(data, self.name, upright)
-
-
-def _array_of(source: Any) -> Any:
-    """Returns a tensor of bytes as an array."""
-    array = source.numpy() if callable(getattr(source, "numpy", None)) else None
-    if array is None or array.dtype != np.uint8:
-        raise _unknown(source)
-    return array
-
-
-def _unknown(source: Any) -> TypeError:
-    kind = type(source)
-    return TypeError(
-        "an encoded picture is a path, or bytes: bytes, bytearray, memoryview, a numpy array or a "
-        f"tensor of uint8; this is a {kind.__module__}.{kind.__qualname__}"
-    )
-
-
 # ---- What a transform makes of an encoded picture.
 
 
@@ -286,8 +190,11 @@ class ReadTransform:
 
     Attributes: ``chain``, what is done without Python; ``rest``, the steps behind it; ``whole``, whether
     every picture comes out as a tensor of one shape, with nothing left for Python to do; ``why``, in
-    words, if it does not; ``own_sizes``, the transform read to its end, if only their shapes differ.
+    words, if it does not; ``own_sizes``, the transform read to its end, if only their shapes differ;
+    ``fills_by_kind``, whether a step fills pictures and masks with colours of their own.
     """
+
+    fills_by_kind = False
 
     def __init__(
         self,
@@ -302,10 +209,29 @@ class ReadTransform:
         self.why = why
         self.own_sizes = own_sizes
 
+        self._followers: dict[Following, tuple[Chain, bytes]] = {}
+
     @functools.cached_property
     def encoded_chain(self) -> bytes:
         """The chain as it crosses to another process."""
         return pickle.dumps(self.chain)
+
+    def follower(self, following: Following) -> tuple[Chain, bytes]:
+        """Returns the chain of a picture that follows one of this transform, also as it crosses to
+        another process.
+
+        Raises:
+            NotNative: as `Chain.follower` does.
+        """
+        found = self._followers.get(following)
+        if found is None:
+            if following.mask and self.fills_by_kind:
+                raise NotNative("a transform fills pictures and masks with colours of their own")
+            chain = self.chain.follower(following)
+            if len(self._followers) >= _MOST_KEPT:
+                self._followers.clear()
+            found = self._followers[following] = chain, pickle.dumps(chain)
+        return found
 
 
 def read_transform(transform: Any) -> ReadTransform:
@@ -318,6 +244,11 @@ def read_transform(transform: Any) -> ReadTransform:
                 _kept.append(_kept.pop(place))
                 return made
     made = _read(transform)
+    # torchvision's v2 takes a dict of colours, in which a mask has one of its own.
+    if any(is_v2(each) and isinstance(getattr(each, "fill", None), dict) for each in stamp):
+        for read in (made, made.own_sizes):
+            if read is not None:
+                read.fills_by_kind = True
     with _kept_lock:
         _kept.append((stamp, made))
         del _kept[:-_MOST_KEPT]
@@ -452,7 +383,7 @@ class Single:
             picture = step(picture)
         if not (transform.chain.tensor or transform.whole):
             return picture
-        return finished(transform.chain, _tensor(picture)[: transform.chain.channels], self._key)
+        return finished(transform.chain, transform.chain.pixels(picture).contiguous(), self._key)
 
     def drawn(self) -> Mapping[str, Any]:
         """Draws for this picture, as the native module's ``ImageJob.draw`` gives it."""
@@ -488,11 +419,6 @@ def finished(chain: Chain, pixels: torch.Tensor, key: tuple[int, int, int]) -> t
     return erased(pixels, chain.erasing, seed, sample, number)
 
 
-def _tensor(picture: Any) -> torch.Tensor:
-    pixels = torch.from_numpy(np.array(picture))
-    return pixels.permute(2, 0, 1).contiguous()
-
-
 # ---- ``EncodedImage``: a picture that a dataset gives as it is encoded.
 
 
@@ -524,13 +450,18 @@ class EncodedImage:
             tensors: "size" (height, width) of the picture, "box" (left, top, width, height) of the part
             that was used, "hflip", "vflip", "interpolation" (Pillow's number) and "steps", which
             `fastloader.transforms.named_steps` reads. False (default) gives the tensor alone.
+        with_: Pictures and masks that follow this one: whatever is drawn for it is done to them. Each is
+        a
+            path or bytes, a `Companion`, or an `EncodedMask`. With a dict, a dict comes out, with this
+            picture under "image" and the others under their keys; with a sequence, a tuple of this
+            picture and the others. None (default) is this picture alone.
 
     Raises:
         TypeError: for a source of another type.
-        ValueError: for a path with a null character.
+        ValueError: for a path with a null character, or a key "image" in ``with_``.
     """
 
-    __slots__ = ("_source", "return_parameters", "transform")
+    __slots__ = ("_source", "named", "return_parameters", "transform", "with_")
 
     any_made = False  # whether this process has made one; loaders of other datasets need not look
 
@@ -539,10 +470,16 @@ class EncodedImage:
         source: str | os.PathLike[str] | bytes | bytearray | memoryview | Any,
         transform: Callable[[Any], Any] | None = None,
         return_parameters: bool = False,
+        with_: Mapping[Any, Any] | Sequence[Any] | None = None,
     ) -> None:
         self._source = source if isinstance(source, PictureSource) else PictureSource(source)
         self.transform = transform
         self.return_parameters = bool(return_parameters)
+        # By key, or by place from 1 on; and whether these are keys.
+        self.with_: dict[Any, Companion | EncodedMask] = {}
+        self.named = True
+        if with_ is not None:
+            self.with_, self.named = as_companions(with_)
         EncodedImage.any_made = True
 
     @property
@@ -571,17 +508,57 @@ class EncodedImage:
         for."""
         read = read_transform(self.transform)
         read = read.own_sizes or read
+        chains: dict[Any, Chain] = {}
+        if self.with_:
+            why, chains = self._followers(read)
+            if why:
+                made = make_jointly(self._source, self.transform, self.with_, why)
+                if self.return_parameters:
+                    raise ValueError(f"return_parameters, and Python makes {self}: {why}")
+                return self.assembled(made), None
         seed = 0
         if read.chain.random or read.chain.erasing is not None:
             seed = int(torch.randint(0, 2**63 - 1, (), device="cpu").item())
         single = Single(self._source, read, seed)
         made = single.make()
+        if self.with_:
+            drawn = single.drawn()
+            made = [made]
+            for key, companion in self.with_.items():
+                single_of = Single(companion.encoded, ReadTransform(chains[key], []), seed)
+                own = single_of.drawn()["size"]
+                check_size(companion.encoded.name, key, companion.scale, drawn["size"], own)
+                pixels = single_of.make()
+                mask = companion.following.mask
+                made.append(finish_mask(pixels, companion.dtype) if mask else pixels)
+            made = self.assembled(made)
         if not self.return_parameters:
             return made, None
         return made, parameters([read.chain], [single.drawn()], [(seed, 0)], 0)
 
+    def _followers(self, read: ReadTransform) -> tuple[str, dict[Any, Chain]]:
+        """Returns why the companions cannot follow natively, or their chains by key."""
+        if read.rest or not (read.whole or read.chain.tensor):
+            return read.why, {}
+        chains = {}
+        for key, companion in self.with_.items():
+            try:
+                chains[key] = read.follower(companion.following)[0]
+            except NotNative as refusal:
+                return f"{key!r}: {refusal}", {}
+        return "", chains
+
+    def assembled(self, made: Sequence[Any]) -> Any:
+        """Puts this picture and its companions, in their order, into what comes out for them."""
+        if not self.with_:
+            return made[0]
+        return dict(zip(("image", *self.with_), made, strict=True)) if self.named else tuple(made)
+
     def __reduce__(self) -> Any:
-        return EncodedImage, (self._source, self.transform, self.return_parameters)
+        with_: Any = None
+        if self.with_:
+            with_ = self.with_ if self.named else tuple(self.with_.values())
+        return EncodedImage, (self._source, self.transform, self.return_parameters, with_)
 
     def __repr__(self) -> str:
         return f"EncodedImage({self._source.name!r}, {self.transform!r})"

@@ -27,7 +27,7 @@ from fastloader.datasets._formats.sample_form import (
     shown_dataset,
 )
 from fastloader.datasets._remote.shard_cache import ShardCache
-from fastloader.datasets.encoded import PictureSource
+from fastloader.datasets.picture_source import PictureSource
 from fastloader.datasets.pictures import Pictures, checked_index
 from fastloader.transforms._pillow import open_rgb, regular_file
 

@@ -23,7 +23,7 @@ from fastloader.datasets._formats.mongo_collections import (
     whole_numbers,
 )
 from fastloader.datasets._formats.sample_form import Counters
-from fastloader.datasets.encoded import PictureSource
+from fastloader.datasets.picture_source import PictureSource
 from fastloader.datasets.pictures import Pictures, checked_index
 from fastloader.transforms._pillow import naming, opened
 

@@ -18,7 +18,8 @@ from torch.utils.data import Dataset
 from fastloader._core.machine.mapped_memory import read_view
 from fastloader.datasets._formats.mapped_file import Looks, MappedFile, SeekFile, WatchedFile
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm, shown_dataset
-from fastloader.datasets.encoded import EncodedImage, PictureSource
+from fastloader.datasets.encoded import EncodedImage
+from fastloader.datasets.picture_source import PictureSource
 from fastloader.transforms._pillow import opened
 from fastloader.transforms._python_chain import as_tensor_chain
 

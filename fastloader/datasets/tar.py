@@ -21,7 +21,7 @@ from fastloader.datasets._formats.sample_form import (
 from fastloader.datasets._formats.tar_shards import LABEL, NO_LABEL, content_of, own_name
 from fastloader.datasets._remote.remote_tar import Shard, open_shards, read_files
 from fastloader.datasets._remote.shard_cache import ShardCache
-from fastloader.datasets.encoded import PictureSource
+from fastloader.datasets.picture_source import PictureSource
 from fastloader.datasets.pictures import FileSpans, Pictures, checked_index
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "pbm", "pnm", "bmp", "tif", "tiff", "img")

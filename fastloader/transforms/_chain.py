@@ -6,15 +6,19 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from fastloader._core.machine import extension
+from fastloader.errors import NotNative
 from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._pillow import pass_order
 from fastloader.transforms._recipe import sized
 from fastloader.transforms._recipe.operations import (
-    RESAMPLINGS,
+    INTERPOLATIONS,
+    WARPS,
+    Following,
     NamedOperation,
     Operation,
     Size,
@@ -58,6 +62,7 @@ class Chain:
     erased_in: str = (
         ""  # the units where it stands: "bytes", "floats" in 0..1, or those of the "end"
     )
+    following: Following | None = None  # of a picture that follows the one whose chain this is
 
     @property
     def scaled(self) -> bool:
@@ -107,6 +112,14 @@ class Chain:
             pass_order=getattr(native.PassOrder, pass_order()),
         )
 
+    def native_following(self) -> _native.Following | None:
+        following = self.following
+        if following is None:
+            return None
+        return extension.native.Following(
+            factor=following.factor, resampling=following.resampling, mask=following.mask
+        )
+
     def native_recipe(self) -> _native.Recipe | None:
         return extension.native.Recipe(self.recipe) if self.recipe else None
 
@@ -114,15 +127,95 @@ class Chain:
         """Lists every operation on a picture, one after the other. ``drawn`` is what the native module's
         ``ImageJob.draw`` gives for it."""
         found: list[Operation] = []
-        scaled = drawn["scaled"]
+        factor = 1 if self.following is None else self.following.factor
+        scaled = drawn["scaled"][0] // factor, drawn["scaled"][1] // factor
         if self.random_crop is not None:
-            found.append(("crop", list(drawn["box"])))
+            found.append(("crop", [edge // factor for edge in drawn["box"]]))
         if self.scaled:
-            found.append(("resize", [*scaled, RESAMPLINGS.index(drawn["interpolation"])]))
+            found.append(("resize", [*scaled, INTERPOLATIONS.index(drawn["interpolation"])]))
         if self.center_crop is not None:
             found += self._center_cropped(scaled, self.center_crop)
         found += [(name, []) for name in ("hflip", "vflip") if drawn[name]]
-        return [*found, *drawn["operations"]]
+        return [*self.followed(found), *drawn["operations"]]
+
+    def followed(self, operations: list[Operation]) -> list[Operation]:
+        """Returns the operations that the picture's lead has as those of the picture itself."""
+        if self.following is None:
+            return operations
+        made = map(self.following.follow, operations)
+        return [operation for operation in made if operation is not None]
+
+    def follower(self, following: Following) -> Chain:
+        """Returns the chain of a picture that follows the one of this chain.
+
+        Raises:
+            NotNative: if nothing can follow, in words that go on from the follower's name.
+        """
+        size = self.size
+        if size is not None:
+            size = size[0] * following.factor, size[1] * following.factor
+        if not following.mask:
+            if self.erasing is not None and following.factor != 1:
+                raise NotNative("random erasing is drawn for pictures of one size")
+            return dataclasses.replace(self, size=size, following=following)
+        for step in self.recipe:
+            _check_mask_step(step)
+        if len(set(self.fill)) > 1:
+            raise NotNative(f"a mask cannot be filled with {self.fill}")
+        return dataclasses.replace(
+            self,
+            size=size,
+            grey=True,
+            floating=False,
+            mean=None,
+            std=None,
+            erasing=None,
+            following=following,
+        )
+
+    def lead_size(self, size: Size) -> Size:
+        """Returns the size of the lead of a picture of this one; its own, if it follows none.
+
+        Raises:
+            ValueError: if it is not so many times as large as any.
+        """
+        factor = 1 if self.following is None else self.following.factor
+        if size[0] % factor or size[1] % factor:
+            raise ValueError(
+                f"a picture of {size[1]}x{size[0]} pixels is not {factor} times as large as another one"
+            )
+        return size[0] // factor, size[1] // factor
+
+    def pixels(self, picture: Any) -> torch.Tensor:
+        """Returns the pixels of a Pillow picture that came out of the steps, of shape (C, H, W).
+
+        Raises:
+            ValueError: for an index of more than 8 bits in a mask of such.
+        """
+        array = np.array(picture)
+        if self.following is None or not self.following.mask:
+            return torch.from_numpy(array).permute(2, 0, 1)[: self.channels]
+        wide, classes = self.following.wide, self.following.classes
+        if array[..., 1].any() and not wide:
+            largest = int(array[..., 1].max()) << 8
+            raise ValueError(
+                f"a mask with an index of {largest} or more has more than 8 bits: give "
+                "EncodedMask(..., bits=16)"
+            )
+        kind = np.uint16 if wide else np.uint8
+        indices = array[..., 0].astype(kind)
+        if wide:
+            indices |= array[..., 1].astype(kind) << 8
+        if classes:
+            indices = np.asarray(classes, kind)[indices]
+        return torch.from_numpy(indices)[None]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of what comes out."""
+        if self.following is not None and self.following.wide:
+            return torch.uint16
+        return torch.float32 if self.floating else torch.uint8
 
     def replayed(
         self, drawn: Mapping[str, Any], seed: int, sample: int, number: int = 0
@@ -197,3 +290,20 @@ class Chain:
         if self.erasing is not None:
             words.append(f"random erasing ({self.erasing.probability:g})")
         return ", ".join(words)
+
+
+# The steps whose operations are, or may be, in WARPS, and those that end with three numbers of a fill.
+_WARPING = (*WARPS, "affine_about", "affine_about_v2", "random_perspective")
+_FILLING = ("pad", "random_crop", "crop_or_pad")
+
+
+def _check_mask_step(step: Step) -> None:
+    """Raises NotNative if a mask cannot go through the step as torchvision's v2 has it."""
+    if step.kind == "mix":
+        raise NotNative("a mix has no form for a mask")
+    if step.operation in _WARPING:
+        raise NotNative(f"{step.operation} of a mask is left to torchvision")
+    if step.operation in _FILLING and len({number.a for number in step.numbers[-3:]}) > 1:
+        raise NotNative(f"{step.operation} cannot fill a mask with several numbers")
+    for child in step.children:
+        _check_mask_step(child)

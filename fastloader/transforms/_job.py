@@ -79,6 +79,9 @@ class Job:
         if normalization is not None:
             spec = make_spec((1, chain.channels, *(size or (1, 1))), True, normalization)
         options |= {"own_sizes": True} if size is None else {"output": size}
+        following = chain.following
+        if following is not None and following.mask:
+            options |= {"classes": list(following.classes), "wide": following.wide}
         return cls(
             chain,
             make_job(
@@ -87,6 +90,7 @@ class Job:
                 chain.native_recipe(),
                 channels=chain.channels,
                 normalize=spec,
+                following=chain.native_following(),
                 planar=planar,
                 **options,
             ),
@@ -96,7 +100,11 @@ class Job:
     @classmethod
     def of_pictures(cls, chain: Chain, source: _native.Source, **options: Any) -> Job:
         """Makes a native job that makes single RGB pictures, each of its own size."""
-        return cls(chain, make_job(source, chain.native(), chain.native_recipe(), **options))
+        following = chain.native_following()
+        made = make_job(
+            source, chain.native(), chain.native_recipe(), following=following, **options
+        )
+        return cls(chain, made)
 
     def over(self, source: _native.Source) -> Job:
         """Returns the same job over another source."""

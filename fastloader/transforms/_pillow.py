@@ -368,6 +368,36 @@ def decoded_rgb(file: Any, name: str = "", upright: bool = False) -> Any:
         return ImageOps.exif_transpose(image).convert("RGB")
 
 
+def decoded_indices(file: Any, name: str = "") -> Any:
+    """Decodes the first frame of an open file whose values are indices: of a palette, or grey. Returns
+    an RGB picture with the lower eight bits of each index in red, and the upper ones in green. Errors
+    name the file, as `decoded_rgb` has it.
+
+    Raises:
+        ValueError: for a picture of another mode.
+    """
+    with naming(name or str(getattr(file, "name", "")), repr(file)), opened(file, name) as image:
+        image.load()
+        if image.mode not in _INDEX_MODES:
+            raise ValueError(
+                f"a picture of mode {image.mode} is no mask: its modes are {', '.join(_INDEX_MODES)}"
+            )
+        import numpy as np
+
+        values = np.asarray(image)
+        if values.max(initial=0) > 0xFFFF or values.min(initial=0) < 0:
+            raise ValueError(f"a mask with values from {values.min()} to {values.max()}")
+        carried = np.zeros((*values.shape, 3), np.uint8)
+        carried[..., 0] = values & 0xFF if values.dtype != bool else values
+        if values.dtype.itemsize > 1:
+            carried[..., 1] = values >> 8
+        return image_module().fromarray(carried)
+
+
+# Pillow before version 10.3 opens PNGs of 16 bits in mode I.
+_INDEX_MODES = ("1", "L", "P", "I;16", "I;16L", "I;16B", "I")
+
+
 def opened(file: Any, name: str = "") -> Any:
     """Opens the Pillow image of an open file, or of the path of one, without decoding it. Raises what
     `refusal` gives if decoding the picture would take too much. A JPEG is read once and into memory, so

@@ -24,6 +24,10 @@ struct Kind {
   void (*apply)(const Numbers& numbers, Canvas& canvas);
   // Also throws where that size does not allow the operation; null for a size that always stays.
   ImageSize (*size_after)(const Numbers& numbers, const ImageSize& size) = nullptr;
+  // What becomes of each number for a follower, if some change: '*' lengths grow with it, '/'
+  // shares of a length shrink, 'r' is the resampling, 'f' one of three of the fill, '?' a length
+  // that may be left out, '.' stays.
+  const char* following = nullptr;
 };
 
 template <void (*kApply)(float factor, Canvas& canvas)>
@@ -136,18 +140,21 @@ const Kind kKinds[] = {
        gaussian_blur(named.kernel_x, named.kernel_y, named.sigma_x, named.sigma_y, canvas);
      },
      size_after_gaussian_blur},
-    {"affine", Effect::kGeometry, 10, 10, check_affine, affine},
-    {"perspective", Effect::kGeometry, 12, 12, check_perspective, perspective},
-    {"rotate", Effect::kGeometry, 6, 8, check_rotate, rotate, rotated_size},
-    {"pad", Effect::kGeometry, 8, 8, check_pad, pad, padded_size},
+    {"affine", Effect::kGeometry, 10, 10, check_affine, affine, nullptr, "..*..*rfff"},
+    {"perspective", Effect::kGeometry, 12, 12, check_perspective, perspective, nullptr,
+     "..*..*//rfff"},
+    {"rotate", Effect::kGeometry, 6, 8, check_rotate, rotate, rotated_size,
+     ".r.?"
+     "?fff"},
+    {"pad", Effect::kGeometry, 8, 8, check_pad, pad, padded_size, "****.fff"},
     {"crop", Effect::kGeometry, 4, 4, check_crop, crop,
-     [](const Numbers& numbers, const ImageSize&) { return cropped_size(numbers); }},
+     [](const Numbers& numbers, const ImageSize&) { return cropped_size(numbers); }, "****"},
     {"hflip", Effect::kGeometry, 0, 0, nullptr,
      [](const Numbers&, Canvas& canvas) { hflip(canvas); }},
     {"vflip", Effect::kGeometry, 0, 0, nullptr,
      [](const Numbers&, Canvas& canvas) { vflip(canvas); }},
     {"resize", Effect::kGeometry, 3, 3, check_resize, resize,
-     [](const Numbers& numbers, const ImageSize&) { return resized_size(numbers); }},
+     [](const Numbers& numbers, const ImageSize&) { return resized_size(numbers); }, "**r"},
     {kMixBegin, Effect::kMix, 1, 1, check_weight<kMixBegin>, by_factor<mix_begin>},
     {kMixAdd, Effect::kMix, 1, 1, check_weight<kMixAdd>, by_factor<mix_add>},
     {kMixBlend, Effect::kMix, 1, 1, check_factor<kMixBlend>, by_factor<mix_blend>},
@@ -196,6 +203,39 @@ Operation::Kind operation_kind(const std::string& name) {
 }
 
 Operation::Effect effect_of(Operation::Kind kind) { return kind_of(kind).effect; }
+
+std::optional<Operation> followed(const Operation& operation, const Following& following) {
+  const Kind& kind = kind_of(operation.kind);
+  if (following.mask) {
+    if (kind.effect == Effect::kColour) return std::nullopt;
+    const Operation::Kind warps[] = {Operation::Kind::kAffine, Operation::Kind::kPerspective,
+                                     Operation::Kind::kRotate};
+    for (const Operation::Kind warp : warps) {
+      // torchvision warps masks by grid_sample, whose places are others.
+      if (operation.kind == warp) throw InvalidArgument(std::string(kind.name) + " of a mask");
+    }
+    if (kind.effect == Effect::kMix) throw InvalidArgument("a mix of masks");
+  }
+  Operation made = operation;
+  if (kind.following == nullptr) return made;
+  if (operation.kind == Operation::Kind::kRotate && following.factor != 1 && made.numbers[2] != 0) {
+    throw InvalidArgument("rotate with expand=True of a picture beside one of another size");
+  }
+  const double factor = following.factor;
+  const bool complete = made.numbers.size() == kind.most;
+  size_t at = 0;
+  size_t fills = 0;
+  for (const char* what = kind.following; *what != '\0'; ++what) {
+    if (*what == '?' && !complete) continue;
+    double& number = made.numbers[at++];
+    if (*what == '*' || *what == '?') number *= factor;
+    if (*what == '/') number /= factor;
+    if (*what == 'r') number = following.resampling.value_or(static_cast<int>(number));
+    // The upper bits of an index are in green.
+    if (*what == 'f' && fills++ > 0 && following.mask) number = 0;
+  }
+  return made;
+}
 
 void check_count(Operation::Kind kind, size_t numbers) {
   const Kind& known = kind_of(kind);

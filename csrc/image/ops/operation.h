@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,8 @@ struct Operation {
     kCrop,    ///< left, top, width, height; black outside
     kHflip,   ///< none
     kVflip,   ///< none
-    kResize,  ///< height, width, resampling, which may also be 1 lanczos, 4 box, 5 hamming
+    kResize,  ///< height, width, resampling, which may also be 1 lanczos, 4 box, 5 hamming, 6
+              ///< torch's
     // A mix: begin, add and blend pictures that are made of the same one, end. They depend
     // on the pictures of the mix, not on the last one only.
     kMixBegin,  ///< weight of the picture as it is, 0 to 1
@@ -71,6 +73,26 @@ const char* name_of(Operation::Kind kind);
 Operation::Kind operation_kind(const std::string& name);
 
 Operation::Effect effect_of(Operation::Kind kind);
+
+/// kResize's resampling that takes pixel floor(i * in / out) of each edge, in float32, as torch's
+/// interpolate(mode="nearest") does. Pillow's nearest takes the one nearest to the middle.
+constexpr int kTorchNearest = 6;
+
+/// How a picture follows another one of its sample, its lead.
+struct Following {
+  uint32_t factor = 1;            ///< how many times longer its edges are than the lead's
+  std::optional<int> resampling;  ///< in place of what the lead's transform says
+  /// Its values are indices, the lower eight bits of each in red and the upper ones in green. They
+  /// move, and nothing else is done to them.
+  bool mask = false;
+
+  /// Whether pixels are only moved, and never made of several ones.
+  bool nearest() const { return resampling == 0 || resampling == kTorchNearest; }
+};
+
+/// The operation that does to the follower what `operation` does to the lead; nothing if that is
+/// nothing. Throws InvalidArgument where no operation does.
+std::optional<Operation> followed(const Operation& operation, const Following& following);
 
 /// Throws InvalidArgument unless the kind takes that many numbers.
 void check_count(Operation::Kind kind, size_t numbers);

@@ -88,7 +88,7 @@ struct PngDecoder::State {
     region = wanted;
     delivered = 0;
     step = std::max(1u, file.header.pixel_bits() / 8);
-    expander.begin(file);
+    expander.begin(file, options.indices);
     inflater.start(file.data, file.data_end, options.stop);
     if (file.header.interlaced) return read_passes();
     rgb.resize(std::max(rgb.size(), region.width * kRgb));
@@ -176,6 +176,9 @@ PictureSize PngDecoder::open(const uint8_t* data, size_t size, const PictureOpti
   state_->file = read_png(data, size);
   const PngHeader& header = state_->file.header;
   refuse_above(options.pixel_limit, header.width, header.height);
+  if (options.indices && header.color != PngColor::kPalette && header.color != PngColor::kGrey) {
+    throw UnsupportedImage("a PNG of several values a pixel, which are no indices");
+  }
   state_->opened = true;
   return {header.width, header.height};
 }

@@ -29,14 +29,19 @@ Places places_of(const PngHeader& header) {
 
 }  // namespace
 
-void PngExpander::begin(const PngFile& file) {
+void PngExpander::begin(const PngFile& file, bool indices) {
   header_ = file.header;
+  indices_ = indices;
   const bool palette = header_.color == PngColor::kPalette;
   if (!palette && (header_.color != PngColor::kGrey || header_.depth > 8)) return;
   const size_t values = size_t{1} << header_.depth;
   for (size_t value = 0; value < values; ++value) {
     std::array<uint8_t, kRgb>& entry = table_[value];
-    if (!palette) {
+    if (indices) {
+      // Pillow's mode 1 has a bit's value, and its mode L that of shorter greys in eight bits.
+      const bool as_stored = palette || header_.depth == 1;
+      entry = {static_cast<uint8_t>(as_stored ? value : value * 255 / (values - 1)), 0, 0};
+    } else if (!palette) {
       entry.fill(static_cast<uint8_t>(value * 255 / (values - 1)));
     } else if (value < file.colors) {
       std::memcpy(entry.data(), file.palette + value * kRgb, kRgb);
@@ -69,6 +74,14 @@ void PngExpander::expand(const uint8_t* row, size_t first, size_t count, uint8_t
   }
   if (grey) {
     const uint8_t* in = row + 2 * first;
+    if (indices_) {
+      for (size_t x = 0; x < count; ++x, in += 2, out += kRgb) {
+        out[0] = in[1];
+        out[1] = in[0];
+        out[2] = 0;
+      }
+      return;
+    }
     for (size_t x = 0; x < count; ++x, in += 2, out += kRgb) {
       const uint8_t value = in[0] == 0 ? in[1] : 255;
       out[0] = out[1] = out[2] = value;

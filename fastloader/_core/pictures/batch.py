@@ -189,8 +189,7 @@ def _empty(job: Job, count: int) -> list[torch.Tensor] | None:
     chain = job.chain
     if chain.size is None:
         return None
-    dtype = torch.float32 if chain.floating else torch.uint8
-    channels, (height, width) = chain.channels, chain.size
+    dtype, channels, (height, width) = chain.dtype, chain.channels, chain.size
     shape = channels, height, width
     steps = (height * width, width, 1) if job.planar else (1, width * channels, channels)
     return [torch.empty_strided(shape, steps, dtype=dtype, device="cpu") for _ in range(count)]
@@ -242,8 +241,7 @@ class PillowBatch:
                 self.made.pixels.append([_nothing()] * len(files))
                 continue
             shape = (len(files), chain.channels, *chain.size)
-            dtype = torch.float32 if chain.floating else torch.uint8
-            self.made.pixels.append(torch.empty(shape, dtype=dtype, device="cpu"))
+            self.made.pixels.append(torch.empty(shape, dtype=chain.dtype, device="cpu"))
         if not threads:
             for position in range(len(files)):
                 self._make(position)
@@ -299,7 +297,7 @@ class PillowBatch:
         for out, (job, number) in zip(self.made.pixels, views, strict=True):
             chain = job.chain
             made = draw.apply_chain(chain, picture, seed, sample, number)
-            pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)[: chain.channels]
+            pixels = chain.pixels(made)
             if isinstance(out, list):
                 out[position] = _finished(chain, pixels)
             elif chain.floating:

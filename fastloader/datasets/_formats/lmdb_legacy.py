@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fastloader.datasets._formats.lmdb_files import Environment
-from fastloader.datasets.encoded import EncodedImage, PictureSource
+from fastloader.datasets.encoded import EncodedImage
+from fastloader.datasets.picture_source import PictureSource
 from fastloader.transforms._pillow import decoded_rgb, image_module
 
 # These classes take numbers and text only. numpy's own constructors are not used: their __setstate__

@@ -18,7 +18,13 @@ from fastloader.transforms._recipe.draws import (
     VERTICAL_FLIP,
     Draws,
 )
-from fastloader.transforms._recipe.operations import Canvas, Operation, Size, size_after
+from fastloader.transforms._recipe.operations import (
+    INTERPOLATIONS,
+    Canvas,
+    Operation,
+    Size,
+    size_after,
+)
 from fastloader.transforms._recipe.recipe import MOST_PICTURES, Recipe, Step
 
 # ---- What is drawn for one picture.
@@ -98,6 +104,7 @@ def draw(chain: Chain, size: Size, seed: int, sample: int, number: int = 0) -> d
     """
     if not 0 <= number < MOST_PICTURES:
         raise ValueError(f"picture {number} of a sample; {MOST_PICTURES} are the most")
+    own_size, size = size, chain.lead_size(size)
     box = (0, 0, size[1], size[0])
     if chain.random_crop is not None:
         scale, ratio = chain.random_crop[:2], chain.random_crop[2:]
@@ -114,14 +121,23 @@ def draw(chain: Chain, size: Size, seed: int, sample: int, number: int = 0) -> d
         interpolation = sized.random_interpolation(_draws(seed, sample, number, INTERPOLATION))
     across = _draws(seed, sample, number, HORIZONTAL_FLIP).uniform() < chain.horizontal_flip
     down = _draws(seed, sample, number, VERTICAL_FLIP).uniform() < chain.vertical_flip
+    operations = _operations(chain, chain.center_crop or scaled, seed, sample, number)
+    following = chain.following
+    if following is not None:
+        left, top, width, height = (edge * following.factor for edge in box)
+        box = (left, top, width, height)
+        scaled = scaled[0] * following.factor, scaled[1] * following.factor
+        if following.resampling is not None:
+            interpolation = INTERPOLATIONS[following.resampling]
+        operations = chain.followed(operations)
     return {
-        "size": size,
+        "size": own_size,
         "box": box,
         "hflip": across,
         "vflip": down,
         "interpolation": interpolation,
         "scaled": scaled,
-        "operations": _operations(chain, chain.center_crop or scaled, seed, sample, number),
+        "operations": operations,
     }
 
 

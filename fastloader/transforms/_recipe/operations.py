@@ -25,6 +25,10 @@ COLOUR, GEOMETRY, MIX = "colour", "geometry", "mix"
 
 # Pillow's numbers of them.
 RESAMPLINGS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+# And one that only a follower has: pixel floor(i * in / out) of each edge, in float32, as torch's
+# interpolate(mode="nearest") takes it.
+TORCH_NEAREST = len(RESAMPLINGS)
+INTERPOLATIONS = (*RESAMPLINGS, "torch_nearest")
 PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
 
 
@@ -68,13 +72,16 @@ class Kind(NamedTuple):
     ``effect`` is COLOUR, GEOMETRY or MIX. ``pillow`` does the operation to a Pillow picture of any mode
     that Pillow can do it to, and None stands for those of a mix, which `Canvas` does. ``parameters``
     are in the order of the numbers. ``size_after`` says how large the picture comes out; without it the
-    size stays.
+    size stays. ``following`` says what becomes of each number for a follower: "*" a length that
+    grows with it, "/" a share of a length, which shrinks, "r" the resampling, "f" one of three of the
+    fill, "?" a length that may be left out, "." stays.
     """
 
     effect: str
     pillow: Callable[[Any, Numbers], Any] | None
     parameters: tuple[Parameter, ...] = ()
     size_after: Callable[[Numbers, Size], Size] | None = None
+    following: str = ""
 
     @property
     def least(self) -> int:
@@ -274,7 +281,18 @@ def _vflip(image: Any, _numbers: Numbers) -> Any:
 
 def _resize(image: Any, numbers: Numbers) -> Any:
     height, width, resampling = (int(number) for number in numbers)
+    if resampling == TORCH_NEAREST:
+        pixels = np.asarray(image)
+        rows, columns = _taken(image.height, height), _taken(image.width, width)
+        return _pillow.image_module().fromarray(np.ascontiguousarray(pixels[rows][:, columns]))
     return image.resize((width, height), _pillow.image_module().Resampling(resampling))
+
+
+def _taken(length: int, made: int) -> Any:
+    """Returns which pixel of an edge each of a resized edge is, as torch's "nearest" has it."""
+    scale = np.float32(length) / np.float32(made)
+    places = np.floor(np.arange(made, dtype=np.float32) * scale).astype(np.int64)
+    return np.minimum(places, length - 1)
 
 
 # ---- The sizes of what comes out.
@@ -323,7 +341,7 @@ def _span(places: Sequence[float]) -> int:
 
 
 _FACTOR = Parameter("factor")
-_INTERPOLATION = Parameter("interpolation", names=RESAMPLINGS)
+_INTERPOLATION = Parameter("interpolation", names=INTERPOLATIONS)
 _FILL = Parameter("fill", 3, int)
 _WEIGHT = Parameter("weight")
 
@@ -355,11 +373,13 @@ OPERATIONS: dict[str, Kind] = {
         GEOMETRY,
         _transform("AFFINE", 6),
         (Parameter("coefficients", 6), _INTERPOLATION, _FILL),
+        following="..*..*rfff",
     ),
     "perspective": Kind(
         GEOMETRY,
         _transform("PERSPECTIVE", 8),
         (Parameter("coefficients", 8), _INTERPOLATION, _FILL),
+        following="..*..*//rfff",
     ),
     "rotate": Kind(
         GEOMETRY,
@@ -372,22 +392,25 @@ OPERATIONS: dict[str, Kind] = {
             _FILL,
         ),
         _rotated,
+        ".r.??fff",
     ),
     "pad": Kind(
         GEOMETRY,
         _pad,
         (Parameter("padding", 4, int), Parameter("padding_mode", names=PADDING_MODES), _FILL),
         _padded,
+        "****.fff",
     ),
     "crop": Kind(
         GEOMETRY,
         _crop,
         tuple(Parameter(edge, read=int) for edge in ("left", "top", "width", "height")),
         _cropped,
+        "****",
     ),
     "hflip": Kind(GEOMETRY, _hflip),
     "vflip": Kind(GEOMETRY, _vflip),
-    "resize": Kind(GEOMETRY, _resize, (Parameter("size", 2, int), _INTERPOLATION), _resized),
+    "resize": Kind(GEOMETRY, _resize, (Parameter("size", 2, int), _INTERPOLATION), _resized, "**r"),
     "mix_begin": Kind(MIX, None, (_WEIGHT,)),
     "mix_add": Kind(MIX, None, (_WEIGHT,)),
     "mix_blend": Kind(MIX, None, (_FACTOR,)),
@@ -417,6 +440,60 @@ def size_after(operation: Operation, size: Size) -> Size:
     if min(made) < 1 or max(made) > _MOST_EDGE or height * width > _MOST_PIXELS:
         raise ValueError(f"{name} would make a picture of {width} x {height} pixels")
     return made
+
+
+class Following(NamedTuple):
+    """How a picture follows another one of its sample, its lead: everything that is drawn for the lead
+    is done to it.
+
+    ``factor``: how many times longer its edges are. ``resampling``: Pillow's number, or `TORCH_NEAREST`,
+    in place of what the lead's transform says; None keeps that. ``mask``: its values are indices, which
+    only move; ``wide``: they have 16 bits; ``classes``: what stands for each index, or nothing.
+    """
+
+    factor: int = 1
+    resampling: int | None = None
+    mask: bool = False
+    wide: bool = False
+    classes: tuple[int, ...] = ()
+
+    def follow(self, operation: Operation) -> Operation | None:
+        """Returns the operation that does to the follower what ``operation`` does to the lead; None if
+        that is nothing.
+
+        Raises:
+            ValueError: where no operation does.
+        """
+        name, numbers = operation
+        kind = OPERATIONS[name]
+        if self.mask:
+            if kind.effect == COLOUR:
+                return None
+            # torchvision warps masks by grid_sample, whose places are others.
+            if name in WARPS or kind.effect == MIX:
+                raise ValueError(f"{name} of a mask")
+        if name == "rotate" and self.factor != 1 and numbers[2]:
+            raise ValueError("rotate with expand=True of a picture beside one of another size")
+        pattern = kind.following
+        if len(numbers) < len(pattern):
+            pattern = pattern.replace("?", "")
+        made, fills = list(numbers), 0
+        for place, what in enumerate(pattern):
+            if what in "*?":
+                made[place] *= self.factor
+            elif what == "/":
+                made[place] /= self.factor
+            elif what == "r" and self.resampling is not None:
+                made[place] = float(self.resampling)
+            elif what == "f":
+                # The upper bits of an index are in green.
+                made[place] = 0.0 if self.mask and fills else made[place]
+                fills += 1
+        return name, made
+
+
+# The operations that fetch pixels from between others.
+WARPS = ("affine", "perspective", "rotate")
 
 
 def apply_operation(image: Any, name: str, numbers: Numbers) -> Any:

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,9 @@ from fastloader._core.machine import extension
 from fastloader._core.pictures.batch import MadePart
 from fastloader._core.pictures.images import DrawnBy
 from fastloader._core.pictures.notes import PictureNotes
-from fastloader.datasets.encoded import PictureSource, are_parameters, stacked
+from fastloader.datasets.companions import finish_mask
+from fastloader.datasets.encoded import are_parameters, stacked
+from fastloader.datasets.picture_source import PictureSource
 
 if TYPE_CHECKING:
     from fastloader import _native
@@ -35,6 +37,8 @@ class EncodedFiles:
         self._files: list[Any] = [
             source.data if source.path is None else source.path for source in sources
         ]
+        # The numbers of the masks among them.
+        self._masks = {n for n, each in enumerate(sources) if each.indices}
         # Of those that have one: what messages call them, and why there is no picture.
         self._called = {n: each.called for n, each in enumerate(sources) if each.called is not None}
         self._problems = {
@@ -46,6 +50,7 @@ class EncodedFiles:
         made = EncodedFiles(())
         made._files = [file if each in wanted else b"" for each, file in enumerate(self._files)]
         made._called, made._problems = self._called, self._problems
+        made._masks = self._masks
         return made
 
     def __len__(self) -> int:
@@ -56,7 +61,8 @@ class EncodedFiles:
         ends = np.cumsum([len(each) for each in parts], dtype=np.int64)
         joined = np.concatenate([np.empty(0, np.uint8), *parts])
         paths = list(map(_is_path, self._files))
-        return _arrived, (torch.from_numpy(joined), ends, paths, self._called, self._problems)
+        told = self._called, self._problems, self._masks
+        return _arrived, (torch.from_numpy(joined), ends, paths, *told)
 
     @classmethod
     def arrived(
@@ -66,12 +72,13 @@ class EncodedFiles:
         paths: list[bool],
         called: dict[int, str],
         problems: dict[int, str],
+        masks: set[int],
     ) -> EncodedFiles:
         """Makes the files that came from another process."""
         made = cls(())
         parts = np.split(joined.numpy(), ends[:-1]) if paths else []
         made._files = [part.tobytes() if path else part for part, path in zip(parts, paths)]
-        made._called, made._problems = called, problems
+        made._called, made._problems, made._masks = called, problems, masks
         return made
 
     def opened(self) -> _native.FolderSource | _native.MemorySource:
@@ -104,7 +111,7 @@ class EncodedFiles:
     def _source(self, file: int) -> PictureSource:
         content, called = self._files[file], self._called.get(file) or None
         where = os.fsdecode(content) if _is_path(content) else content
-        return PictureSource(where, called, self._problems.get(file))
+        return PictureSource(where, called, self._problems.get(file), file in self._masks)
 
 
 def _arrived(*parts: Any) -> EncodedFiles:
@@ -129,18 +136,37 @@ def _read(path: bytes) -> Any | None:
 # ---- A batch whose pictures are not decoded yet.
 
 
+class Follows(NamedTuple):
+    """How the companions of one column follow pictures: those of column number ``lead``, under ``key``,
+    with edges ``scale`` times as long; as ``mask``s, in batches of ``dtype``, if that is not None."""
+
+    lead: int
+    key: Any
+    scale: int
+    mask: bool
+    dtype: torch.dtype | None
+
+    def finished(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Returns what comes out for pixels of one picture or more, of shape (..., C, H, W)."""
+        return finish_mask(pixels, self.dtype) if self.mask else pixels
+
+
 @dataclasses.dataclass
 class EncodedColumn:
     """The pictures that stand in one place of every sample.
 
     ``number``: which pictures of their samples they are. ``files``: the file of each sample's picture.
     ``chains``: the number of the chain of each. ``parameters``: whether what was drawn is wanted, too.
+    ``follows``: how they follow those of another column. ``named``: of pictures that others follow,
+    whether a dict comes out, or a tuple.
     """
 
     number: int
     files: list[int]
     chains: list[int]
     parameters: bool
+    follows: Follows | None = None
+    named: bool = True
 
 
 @dataclasses.dataclass

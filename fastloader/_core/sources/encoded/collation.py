@@ -8,7 +8,7 @@ import itertools
 import threading
 import uuid
 from collections import UserList
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
@@ -29,19 +29,25 @@ from fastloader._core.pictures.images import (
 from fastloader._core.pictures.notes import LEFT_OUT, NotedPolicy, PictureNotes, take_notes
 from fastloader._core.pictures.repair import draw_others, no_replacement
 from fastloader._core.sources.collation import OF_TORCH, default_collate_change, other_kinds
-from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn, EncodedFiles
+from fastloader._core.sources.encoded.batch import (
+    EncodedBatch,
+    EncodedColumn,
+    EncodedFiles,
+    Follows,
+)
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
 from fastloader._core.sources.names import named
 from fastloader.datasets.encoded import (
     EncodedImage,
     EncodedPlace,
     Keeping,
-    PictureSource,
+    ReadTransform,
     collate_encoded,
     collated,
     read_transform,
 )
-from fastloader.errors import Error
+from fastloader.datasets.picture_source import PictureSource
+from fastloader.errors import Error, NotNative
 from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
 
@@ -494,12 +500,12 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
     for place, column in enumerate(columns):
         refused = taken.add(place, column)
         if refused is None:
-            finished[place] = EncodedPlace(len(taken.columns) - 1)
+            finished[place] = EncodedPlace(taken.last)
             continue
         finished[place] = _make_column(column, samples)
         made += len(column)
         why = why or refused
-    if len(taken.columns) < len(columns):
+    if any(type(each) is not EncodedPlace or each.column != n for n, each in finished.items()):
         tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
     return taken.batch(tree, samples, made, why)
 
@@ -509,6 +515,7 @@ class TakenApart:
 
     def __init__(self) -> None:
         self.columns: list[EncodedColumn] = []
+        self.last = 0  # the column of the pictures that were added last
         self._sources: list[PictureSource] = []
         self._numbers: dict[Any, int] = {}  # of the sources
         self._chains: dict[bytes, int] = {}
@@ -525,11 +532,28 @@ class TakenApart:
                 read[key] = each.own_sizes
             elif not each.whole:
                 return each.why
-        files = [self._number(each.encoded) for each in column]
-        pickled = [read[id(each.transform)].encoded_chain for each in column]
-        chains = [self._chains.setdefault(chain, len(self._chains)) for chain in pickled]
-        self.columns.append(EncodedColumn(number, files, chains, column[0].return_parameters))
+        of_column = [read[id(each.transform)] for each in column]
+        followers: dict[Any, list[bytes]] = {}
+        if any(each.with_ for each in column):
+            refused = _check_alike(column) or _find_followers(column, of_column, followers)
+            if refused:
+                return refused
+        first, self.last = column[0], len(self.columns)
+        self._append(number, column, [each.encoded_chain for each in of_column])
+        self.columns[-1].parameters, self.columns[-1].named = first.return_parameters, first.named
+        for key, chains in followers.items():
+            companions = [each.with_[key] for each in column]
+            of = companions[0]
+            self._append(number, companions, chains)
+            self.columns[-1].follows = Follows(
+                self.last, key, of.scale, of.following.mask, of.dtype
+            )
         return None
+
+    def _append(self, number: int, pictures: Sequence[Any], chains: Sequence[bytes]) -> None:
+        files = [self._number(each.encoded) for each in pictures]
+        numbers = [self._chains.setdefault(chain, len(self._chains)) for chain in chains]
+        self.columns.append(EncodedColumn(number, files, numbers, False))
 
     def _number(self, source: PictureSource) -> int:
         same = source.same
@@ -541,6 +565,44 @@ class TakenApart:
     def batch(self, tree: Any, samples: int | None, made: int = 0, why: str = "") -> EncodedBatch:
         files = EncodedFiles(self._sources)
         return EncodedBatch(tree, files, self.columns, list(self._chains), samples, made, why=why)
+
+
+def _check_alike(column: list[EncodedImage]) -> str:
+    """Raises TypeError unless as many companions of one kind follow each picture of a column."""
+    forms = {
+        (
+            each.named,
+            *(
+                (key, type(of), of.scale, of.following.wide, of.dtype)
+                for key, of in each.with_.items()
+            ),
+        )
+        for each in column
+    }
+    if len(forms) > 1:
+        described = " and ".join(
+            repr({key: of for key, of in each.with_.items()}) for each in column[:2]
+        )
+        raise TypeError(
+            "the EncodedImages in one place of a batch have companions of several kinds in with_, such "
+            f"as {described}: give each the same keys, kinds, scale, bits and dtype"
+        )
+    return ""
+
+
+def _find_followers(
+    column: list[EncodedImage], read: list[ReadTransform], found: dict[Any, list[bytes]]
+) -> str:
+    """Finds the chains of companions by key; returns why there are none for one of them."""
+    for key in column[0].with_:
+        try:
+            found[key] = [
+                of.follower(each.with_[key].following)[1]
+                for each, of in zip(column, read, strict=True)
+            ]
+        except NotNative as refusal:
+            return f"{key!r}: {refusal}"
+    return ""
 
 
 def _replaced(value: Any, finished: dict[int, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from fastloader._core.sources.encoded.batch import (
     View,
     parts,
 )
+from fastloader.datasets.companions import check_size
 from fastloader.datasets.encoded import EncodedPlace, parameters
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._job import Decode, Job
@@ -106,7 +107,7 @@ class EncodedDecoder(Decoder):
     def form(self, pickled: bytes) -> tuple[Any, ...]:
         """Returns the form of the pictures that a chain makes: their size, channels and type."""
         chain = self.chain(pickled)
-        return chain.size, chain.channels, chain.floating
+        return chain.size, chain.channels, chain.dtype, chain.following
 
     def job(self, pickled: bytes) -> Job:
         """Returns the job of a chain, over no files yet."""
@@ -182,12 +183,19 @@ class DrawnBatch:
 
     def replay(self, position: int) -> dict[str, Any] | list[dict[str, Any]]:
         """Returns what was drawn for a sample, as ``loader.replay`` gives it; for several pictures, a
-        list."""
+        list. ``"with"`` has the same of the companions of a picture, by their keys."""
         found = []
+        by_column: dict[int, dict[str, Any]] = {}
         for number, column in enumerate(self._columns):
             drawn = self._drawn(number, position)
             chain = self._decoder.chain(self._chains[column.chains[position]])
-            found.append(chain.replayed(drawn, *self._key(position), column.number))
+            replayed = chain.replayed(drawn, *self._key(position), column.number)
+            if column.follows is None:
+                by_column[number] = replayed
+                found.append(replayed)
+            else:
+                followed = by_column[column.follows.lead].setdefault("with", {})
+                followed[column.follows.key] = replayed
         return found[0] if len(found) == 1 else found
 
     def parameters(self, number: int) -> dict[str, torch.Tensor]:
@@ -207,6 +215,10 @@ class DrawnBatch:
         drawn = self._drawn_if_read(number, position)
         rows = parameters([chain], [drawn], [self._key(position)], column.number)
         return {name: row[0] for name, row in rows.items()}
+
+    def size(self, number: int, position: int) -> tuple[int, int]:
+        """Returns the (height, width) of a column's picture of a sample; zeros where it was not read."""
+        return self._sizes[number][position]
 
     def _key(self, position: int) -> tuple[int, int]:
         """Returns the seed and the key of a sample."""
@@ -381,20 +393,53 @@ class PendingPictures:
         """Waits as `finished`, and returns what stands in the place of each column's pictures, one for
         each sample: a row of the tensor into which it was decoded, or that and its parameters."""
         record = self._settled()
-        made: list[list[Any]] = [[None] * len(self.keys) for _ in self._batch.columns]
+        columns = self._batch.columns
+        made: list[list[Any]] = [[None] * len(self.keys) for _ in columns]
         for part, decoding in zip(self._parts, self._decoding, strict=True):
             for number, view in enumerate(part.views):
                 rows = decoding.rows(number)
                 self._erase(view, part, rows)
+                follows = columns[view.column].follows
+                if follows is not None:
+                    rows = [follows.finished(row) for row in rows]
                 for position, row in zip(part.positions, rows, strict=True):
                     made[view.column][position] = row
-        for number, column in enumerate(self._batch.columns):
-            if column.parameters:
-                made[number] = [
-                    (row, record.parameters_of(number, position))
-                    for position, row in enumerate(made[number])
+        found = []
+        for number, column in self._leads():
+            of_column: list[Any] = made[number]
+            if self._followers(number):
+                of = [made[each] for each in (number, *self._followers(number))]
+                of_column = [
+                    self._assembled(number, parts, tuple) for parts in zip(*of, strict=True)
                 ]
-        return made
+            if column.parameters:
+                of_column = [
+                    (row, record.parameters_of(number, position))
+                    for position, row in enumerate(of_column)
+                ]
+            found.append(of_column)
+        return found
+
+    def _leads(self) -> list[tuple[int, EncodedColumn]]:
+        """Lists the columns of pictures that follow no others, with their numbers."""
+        columns = enumerate(self._batch.columns)
+        return [(number, column) for number, column in columns if column.follows is None]
+
+    def _followers(self, lead: int) -> list[int]:
+        """Lists the columns of the companions that follow those of a column."""
+        return [
+            number
+            for number, column in enumerate(self._batch.columns)
+            if column.follows is not None and column.follows.lead == lead
+        ]
+
+    def _assembled(self, lead: int, made: Sequence[Any], unnamed: Callable[[Any], Any]) -> Any:
+        """Puts what was made of a column, or of one of its pictures, and of its companions into what
+        stands in their place: a dict, or what ``unnamed`` makes of a sequence."""
+        if not self._batch.columns[lead].named:
+            return unnamed(made)
+        follows = [self._batch.columns[each].follows for each in self._followers(lead)]
+        return dict(zip(("image", *(each.key for each in follows if each)), made, strict=True))
 
     def _settled(self) -> DrawnBatch:
         """Waits for the pictures, counts them, and returns what was drawn for them."""
@@ -406,9 +451,39 @@ class PendingPictures:
             if failures:
                 self._mend(number, failures)
         if self.record is None:
-            self.record = self._recorded()
+            record = self._recorded()
+            self._check_companions(record)
+            self.record = record
             self._count()
         return self.record
+
+    def _check_companions(self, record: DrawnBatch) -> None:
+        """Checks the sizes of companions. A sample of which one does not fit is a bad one."""
+        bad: dict[int, ValueError] = {}
+        for number, column in enumerate(self._batch.columns):
+            follows = column.follows
+            if follows is None:
+                continue
+            for position, file in enumerate(column.files):
+                lead, own = record.size(follows.lead, position), record.size(number, position)
+                if 0 in lead or 0 in own or position in self.replaced:
+                    continue
+                try:
+                    name = self._batch.files.name(file)
+                    check_size(name, follows.key, follows.scale, lead, own)
+                except ValueError as unfit:
+                    bad.setdefault(position, unfit)
+        policy = self._decoder.policy
+        for position, error in bad.items():
+            named = f"sample {self.numbers[position]}, {error}"
+            policy.count(named, error)
+            if policy.on_error == "raise":
+                raise ValueError(named) from None
+            policy.check(named, error)
+            if policy.on_error == "skip":
+                self.dropped.add(position)
+            else:
+                self.replaced[position] = error
 
     def _count(self) -> None:
         """Counts the pictures, by who made them."""
@@ -456,15 +531,23 @@ class PendingPictures:
         pieces: list[list[tuple[Part, torch.Tensor]]] = [[] for _ in self._batch.columns]
         for part, view, pixels in self._taken():
             pieces[view.column].append((part, pixels))
-        made: list[Any] = []
+        single = self._batch.samples is None
+        joined: list[Any] = []
         for number, column in enumerate(self._batch.columns):
             pictures = _joined(pieces[number])
-            rows = record.parameters(number) if column.parameters else None
-            if self._batch.samples is None:
-                one = None if rows is None else {name: row[0] for name, row in rows.items()}
-                made.append(pictures[0] if one is None else (pictures[0], one))
-            else:
-                made.append(pictures if rows is None else [pictures, rows])
+            if column.follows is not None:
+                pictures = column.follows.finished(pictures)
+            joined.append(pictures[0] if single else pictures)
+        made: list[Any] = list(joined)
+        for number, column in self._leads():
+            followers = self._followers(number)
+            if followers:
+                of = [joined[each] for each in (number, *followers)]
+                made[number] = self._assembled(number, of, tuple if single else list)
+            if column.parameters:
+                rows = record.parameters(number)
+                one = {name: row[0] for name, row in rows.items()} if single else rows
+                made[number] = (made[number], one) if single else [made[number], one]
         return made
 
     def _taken(self) -> Iterator[tuple[Part, View, torch.Tensor]]:

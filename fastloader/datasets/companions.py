@@ -1,0 +1,284 @@
+"""The companions of an `EncodedImage`: pictures and masks to which everything is done that is drawn for
+it."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastloader.datasets.picture_source import PictureSource
+from fastloader.transforms._arguments import interpolation_name
+from fastloader.transforms._reader.torchvision import is_v2
+from fastloader.transforms._recipe.operations import (
+    RESAMPLINGS,
+    TORCH_NEAREST,
+    Following,
+    Size,
+)
+
+
+class Companion:
+    """A picture that follows an `EncodedImage`, in its ``with_``. It goes through the same transform
+    with the same draws: geometry and colour. ::
+
+        EncodedImage(low, transform, with_={"high": Companion(high, scale=4)})
+
+    Args:
+        source: A path (str or os.PathLike), or the encoded bytes, as `EncodedImage` takes them.
+        scale: How many times larger each edge of the companion is than the picture's. Boxes, sizes and
+            paddings are multiplied by it. 1 (default): both have one size.
+        interpolation: The filter of its resizes and warps: "nearest", "box", "bilinear", "hamming",
+            "bicubic" or "lanczos", also as torchvision's InterpolationMode. None (default) takes that of
+            the transform.
+
+    Raises:
+        TypeError: for a source of another type, or a ``scale`` that is no whole number.
+        ValueError: for a ``scale`` below 1, or an interpolation that there is not.
+    """
+
+    __slots__ = ("_source", "interpolation", "scale")
+
+    dtype = None  # the transform says it
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | bytes | bytearray | memoryview | Any,
+        scale: int = 1,
+        interpolation: Any = None,
+    ) -> None:
+        self._source = source if isinstance(source, PictureSource) else PictureSource(source)
+        self.scale = _whole("scale", scale, 1, _MOST_SCALE)
+        self.interpolation = None if interpolation is None else interpolation_name(interpolation)
+
+    @property
+    def encoded(self) -> PictureSource:
+        """The source of the picture, as the loader sees it."""
+        return self._source
+
+    @property
+    def following(self) -> Following:
+        resampling = None if self.interpolation is None else RESAMPLINGS.index(self.interpolation)
+        return Following(self.scale, resampling)
+
+    def opened(self) -> Any:
+        """Opens it for torchvision's v2: as a Pillow picture.
+
+        Raises:
+            TypeError: if v2 has no form for it.
+        """
+        if self.scale != 1 or self.interpolation is not None:
+            raise TypeError(
+                f"{self}: scale and interpolation are for transforms that are native to the end"
+            )
+        return self._source.open_rgb()
+
+    def __reduce__(self) -> Any:
+        return Companion, (self._source, self.scale, self.interpolation)
+
+    def __repr__(self) -> str:
+        return f"Companion({self._source.name!r}, {self.scale}, {self.interpolation!r})"
+
+
+class EncodedMask:
+    """A mask that follows an `EncodedImage`, in its ``with_``: a PNG of a palette or of grey values,
+    which are indices of classes or instances. They are moved as the picture's pixels are, by
+    torchvision's v2 for masks: a resize takes the nearest one (which is another than Pillow's), what a
+    padding or a crop adds has the transform's fill, and colours and erasing leave them alone. It becomes
+    a tensor of shape (H, W), in a batch (N, H, W). ::
+
+        EncodedImage(jpg, transform, with_={"mask": EncodedMask(png, dtype=torch.int64)})
+
+    Args:
+        source: A path (str or os.PathLike), or the encoded bytes, as `EncodedImage` takes them. Modes 1,
+        L,
+            P and I;16 of Pillow are masks. PNGs are decoded natively, other files by Pillow.
+        classes: What stands for each index in the tensor: a sequence whose places are indices, or a dict
+            {index: class}; an index that it lacks becomes ``ignore``. None (default) leaves the indices.
+            So ``{0: 255, **{i: i - 1 for i in range(1, 151)}}`` is ADE20K's reduce_zero_label.
+        ignore: The class of what belongs to none. ``batch="pad"`` pads masks with it. Default 255.
+        dtype: The type of the tensor, torch.int64 for a loss of torch; None (default) is uint8, or
+        uint16
+            with ``bits=16``.
+        bits: How many bits the file's indices have: 8 (default) or 16. A larger index is an error.
+
+    Raises:
+        TypeError: for a source of another type, or classes that are no whole numbers.
+        ValueError: for ``bits`` that are not 8 or 16, and for an index, a class or an ``ignore`` that
+        has
+            more of them.
+    """
+
+    __slots__ = ("_source", "bits", "classes", "dtype", "ignore")
+
+    scale = 1  # torchvision moves masks of the picture's own size
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | bytes | bytearray | memoryview | Any,
+        classes: Mapping[int, int] | Sequence[int] | None = None,
+        ignore: int = 255,
+        dtype: torch.dtype | None = None,
+        bits: int = 8,
+    ) -> None:
+        if not isinstance(source, PictureSource):
+            source = PictureSource(source, indices=True)
+        self._source: PictureSource = source
+        if bits not in (8, 16):
+            raise ValueError(f"bits={bits!r}: the indices of a mask have 8 or 16")
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise TypeError(f"dtype={dtype!r} is no torch.dtype")
+        self.bits = bits
+        self.ignore = _whole("ignore", ignore, 0, (1 << bits) - 1)
+        self.classes = (
+            classes if classes is None or type(classes) is _Table else self._table(classes)
+        )
+        self.dtype = dtype
+
+    def _table(self, classes: Mapping[int, int] | Sequence[int]) -> _Table:
+        known = classes.items() if isinstance(classes, Mapping) else enumerate(classes)
+        count = 1 << self.bits
+        table = [self.ignore] * count
+        for index, each in known:
+            place = _whole("an index of classes", index, 0, count - 1)
+            table[place] = _whole(f"classes[{index}]", each, 0, count - 1)
+        return _Table(table)
+
+    @property
+    def encoded(self) -> PictureSource:
+        """The source of the mask, as the loader sees it."""
+        return self._source
+
+    @property
+    def following(self) -> Following:
+        classes = () if self.classes is None else self.classes
+        return Following(1, TORCH_NEAREST, True, self.bits == 16, classes)
+
+    def opened(self) -> Any:
+        """Opens it for torchvision's v2: as a tv_tensors.Mask of (1, H, W)."""
+        from torchvision import tv_tensors
+
+        carried = np.asarray(self._source.open_rgb())
+        indices = carried[..., 0].astype(np.int32) | carried[..., 1].astype(np.int32) << 8
+        return tv_tensors.Mask(torch.from_numpy(indices)[None])
+
+    def named(self, indices: torch.Tensor) -> torch.Tensor:
+        """Returns the classes of indices that came out of v2, of shape (H, W).
+
+        Raises:
+            ValueError: for an index of more bits.
+        """
+        plain = indices.as_subclass(torch.Tensor)
+        if plain.numel() and int(plain.max()) >> self.bits:
+            raise ValueError(
+                f"{self._source.name} is a mask with the index {int(plain.max())}, which has more than "
+                "8 bits: give EncodedMask(..., bits=16)"
+            )
+        if self.classes is not None:
+            plain = torch.tensor(self.classes, dtype=torch.int32)[plain.long()]
+        return finish_mask(plain.to(torch.uint16 if self.bits == 16 else torch.uint8), self.dtype)
+
+    def __reduce__(self) -> Any:
+        return EncodedMask, (self._source, self.classes, self.ignore, self.dtype, self.bits)
+
+    def __repr__(self) -> str:
+        return f"EncodedMask({self._source.name!r}, bits={self.bits}, dtype={self.dtype})"
+
+
+class _Table(tuple[int, ...]):
+    """A complete table of classes, which was checked."""
+
+    __slots__ = ()
+
+
+_MOST_SCALE = 64
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: a whole number is needed") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name}={value!r}: a whole number from {least} to {most} is needed")
+    return number
+
+
+def as_companions(
+    given: Mapping[Any, Any] | Sequence[Any],
+) -> tuple[dict[Any, Companion | EncodedMask], bool]:
+    """Returns the companions that ``with_`` gives, by key or by place from 1 on, and whether by key."""
+    named = isinstance(given, Mapping)
+    if named and "image" in given:
+        raise ValueError("with_ has the key 'image', which is that of the picture that they follow")
+    if not named and (isinstance(given, str | bytes) or not isinstance(given, Sequence)):
+        raise TypeError(
+            f"with_ is a dict or a sequence of companions, not a {type(given).__qualname__}"
+        )
+    items: Any = given.items() if isinstance(given, Mapping) else enumerate(given, 1)
+    return {key: _companion(each) for key, each in items}, named
+
+
+def finish_mask(indices: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Makes what comes out for masks of the indices of shape (..., 1, H, W)."""
+    made = indices.squeeze(-3)
+    return made if dtype is None else made.to(dtype)
+
+
+def check_size(name: str, key: Any, scale: int, lead: Size, own: Size) -> None:
+    """Checks the (height, width) of a companion's file against that of the picture that it follows.
+
+    Raises:
+        ValueError: if the two do not fit.
+    """
+    wanted = lead[0] * scale, lead[1] * scale
+    if own != wanted:
+        times = "" if scale == 1 else f" and scale={scale}"
+        raise ValueError(
+            f"{name}, the companion {key!r}, has {own[1]}x{own[0]} pixels, and the picture of "
+            f"{lead[1]}x{lead[0]}{times} wants {wanted[1]}x{wanted[0]}"
+        )
+
+
+def _companion(value: Any) -> Companion | EncodedMask:
+    return value if isinstance(value, Companion | EncodedMask) else Companion(value)
+
+
+def make_jointly(
+    source: PictureSource,
+    transform: Callable[[Any], Any] | None,
+    with_: Mapping[Any, Companion | EncodedMask],
+    why: str,
+) -> list[Any]:
+    """Makes a picture and its companions by one call of a transform of torchvision's v2, which draws
+    once for all of them.
+
+    Args:
+        why: why they are not made natively.
+
+    Raises:
+        TypeError: for another transform, which knows no companions.
+    """
+    if not is_v2(transform):
+        kind = type(transform)
+        raise TypeError(
+            f"with_ needs a transform that is native to the end, or one of torchvision.transforms.v2, "
+            f"which takes all parts of a sample at once; this is a {kind.__module__}."
+            f"{kind.__qualname__}, and it is not native: {why}"
+        )
+    assert transform is not None
+    parts = [source.open_rgb(), *(each.opened() for each in with_.values())]
+    for key, part, each in zip(with_, parts[1:], with_.values()):
+        size = part.shape[-2:] if isinstance(part, torch.Tensor) else part.size[::-1]
+        own = int(size[0]), int(size[1])
+        check_size(each.encoded.name, key, each.scale, parts[0].size[::-1], own)
+    made = list(transform(parts))
+    return [made[0], *(_named(each, part) for each, part in zip(with_.values(), made[1:]))]
+
+
+def _named(companion: Companion | EncodedMask, part: Any) -> Any:
+    return companion.named(part) if isinstance(companion, EncodedMask) else part
