@@ -38,6 +38,8 @@ from fastloader._core.sources.encoded.batch import (
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
 from fastloader._core.sources.names import named
 from fastloader.datasets.encoded import (
+    ENCODED,
+    EncodedClip,
     EncodedImage,
     EncodedPlace,
     Keeping,
@@ -185,7 +187,7 @@ def make(batch: EncodedBatch, asked: _Asked) -> None:
 # ---- The loader's collate_fn, around which encoded pictures stay encoded.
 
 
-_KNOWN = len(OF_TORCH) + 1  # the functions of torch's map, and ours
+_KNOWN = len(OF_TORCH) + len(ENCODED)  # the functions of torch's map, and ours
 
 
 # How torch begins when it cannot stack, and what is added.
@@ -332,7 +334,7 @@ class Making:
 
     def _filling(self) -> Callable[[Any, Any], Any]:
         pictures = itertools.chain.from_iterable(self._pictures)
-        return lambda each, _key: next(pictures) if type(each) is EncodedImage else each
+        return lambda each, _key: next(pictures) if type(each) in ENCODED else each
 
     def _make_alone(self, row: int, place: int) -> None:
         image = self._images[row][place]
@@ -355,13 +357,14 @@ class Making:
     def _make_together(self, rows: list[int], drawn_by: DrawnBy) -> set[tuple[int, int]]:
         """Makes the pictures of these samples, which have as many each, and returns (sample, place) of
         those that are made."""
-        taken, places = TakenApart(), []
+        taken, places, number = TakenApart(), [], 0
         count = len(self._images[rows[0]])
         for place in range(count):
             column = [self._images[row][place] for row in rows]
-            alike = len({each.return_parameters for each in column}) == 1
-            if alike and taken.add(place, column, own_sizes=True) is None:
+            alike = len({(type(each), each.form) for each in column}) == 1
+            if alike and taken.add(number, column, own_sizes=True) is None:
                 places.append(place)
+            number += max(each.draws for each in column)
         if not places:
             return set()
         if self._native is None:
@@ -429,15 +432,16 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
 
 def _change() -> str:
     """Explains why default_collate does not do what torch's source and ours say; empty if it does."""
-    function = default_collate_fn_map.get(EncodedImage)
-    if function is not collate_encoded:
-        return f"default_collate_fn_map has {identity.true_name(function)} for EncodedImage"
+    for kind in ENCODED:
+        function = default_collate_fn_map.get(kind)
+        if function is not collate_encoded:
+            return f"default_collate_fn_map has {identity.true_name(function)} for {kind.__name__}"
     return default_collate_change()
 
 
 def _map(kept: Keeping) -> dict[Any, Any]:
     """Returns torch's map of collating functions. The functions of others get pictures that are made."""
-    others = [kinds for kinds in other_kinds() if kinds is not EncodedImage]
+    others = [kinds for kinds in other_kinds() if kinds not in ENCODED]
     return {
         **default_collate_fn_map,
         **{kinds: kept.making(default_collate_fn_map[kinds]) for kinds in others},
@@ -463,7 +467,7 @@ def _places(tree: Any) -> list[int]:
 
 
 def _keep(value: Any, kept: Keeping) -> Any:
-    return kept.keep([value]) if type(value) is EncodedImage else value
+    return kept.keep([value]) if type(value) in ENCODED else value
 
 
 def _encoded_in(sample: Any) -> list[EncodedImage]:
@@ -471,7 +475,7 @@ def _encoded_in(sample: Any) -> list[EncodedImage]:
     found: list[EncodedImage] = []
 
     def note(each: Any, _key: Any) -> Any:
-        if type(each) is EncodedImage:
+        if type(each) in ENCODED:
             found.append(each)
         return each
 
@@ -481,7 +485,7 @@ def _encoded_in(sample: Any) -> list[EncodedImage]:
 
 def _has_encoded(value: Any) -> bool:
     """Returns whether there is an encoded picture in a sample."""
-    if type(value) is EncodedImage:
+    if type(value) in ENCODED:
         return True
     if isinstance(value, Mapping):
         return any(map(_has_encoded, value.values()))
@@ -496,9 +500,10 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
     """Takes columns apart. Those with which Python has to do are made here."""
     finished: dict[int, Any] = {}
     taken = TakenApart()
-    made, why = 0, ""
+    made, why, number = 0, "", 0
     for place, column in enumerate(columns):
-        refused = taken.add(place, column)
+        refused = taken.add(number, column)
+        number += column[0].draws
         if refused is None:
             finished[place] = EncodedPlace(taken.last)
             continue
@@ -534,13 +539,21 @@ class TakenApart:
                 return each.why
         of_column = [read[id(each.transform)] for each in column]
         followers: dict[Any, list[bytes]] = {}
+        if len({(type(each), each.form) for each in column}) > 1:
+            raise TypeError(
+                "the encoded pictures in one place of a batch are pictures and clips, or clips of "
+                f"several lengths: {', '.join(map(repr, column[:2]))}"
+            )
         if any(each.with_ for each in column):
             refused = _check_alike(column) or _find_followers(column, of_column, followers)
             if refused:
                 return refused
         first, self.last = column[0], len(self.columns)
         self._append(number, column, [each.encoded_chain for each in of_column])
-        self.columns[-1].parameters, self.columns[-1].named = first.return_parameters, first.named
+        made = self.columns[-1]
+        made.parameters, made.named = first.return_parameters, first.named
+        if type(first) is EncodedClip:
+            made.frames, made.shared = len(first.frames), first.shared
         for key, chains in followers.items():
             companions = [each.with_[key] for each in column]
             of = companions[0]
@@ -551,7 +564,7 @@ class TakenApart:
         return None
 
     def _append(self, number: int, pictures: Sequence[Any], chains: Sequence[bytes]) -> None:
-        files = [self._number(each.encoded) for each in pictures]
+        files = [self._number(source) for each in pictures for source in each.sources]
         numbers = [self._chains.setdefault(chain, len(self._chains)) for chain in chains]
         self.columns.append(EncodedColumn(number, files, numbers, False))
 
