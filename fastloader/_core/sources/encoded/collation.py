@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
-from fastloader._core.batch.layout import Layout
+from fastloader._core.batch.layout import Layout, Parts
 from fastloader._core.batch.tree import rebuild
 from fastloader._core.machine import identity
 from fastloader._core.machine.limits import counted
@@ -37,6 +37,7 @@ from fastloader._core.sources.encoded.batch import (
 )
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
 from fastloader._core.sources.names import named
+from fastloader.datasets.companions import EncodedMask
 from fastloader.datasets.encoded import (
     ENCODED,
     EncodedClip,
@@ -334,7 +335,19 @@ class Making:
 
     def _filling(self) -> Callable[[Any, Any], Any]:
         pictures = itertools.chain.from_iterable(self._pictures)
-        return lambda each, _key: next(pictures) if type(each) in ENCODED else each
+        laid_out = type(self._collation.collate_fn) is Layout
+
+        def filled(each: Any, _key: Any) -> Any:
+            if type(each) not in ENCODED:
+                return each
+            made = next(pictures)
+            if not (laid_out and each.with_) or each.return_parameters:
+                return made
+            companions = each.with_.items()
+            masks = {key: of.ignore for key, of in companions if isinstance(of, EncodedMask)}
+            return Parts(made, masks)
+
+        return filled
 
     def _make_alone(self, row: int, place: int) -> None:
         image = self._images[row][place]
