@@ -214,3 +214,18 @@ def test_one_sample_without_a_batch(clips):
     assert got[0]["clip"].shape == (FRAMES, 3, 32, 32)
     _, wanted = batches_of(Clips(clips, MOVED), batch_size=None, native=False)
     same(got, wanted)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_is_erased_is_replayed_for_each_frame(clips, shared):
+    loader, (first, _) = batches_of(Clips(clips, ERASED, shared))
+    for index in range(4):
+        boxes = set()
+        for frame in range(FRAMES):
+            name, box = loader.replay(index)[0 if shared else frame]["steps"][-1]
+            assert name == "erase"
+            left, top = box["left"], box["top"]
+            rows, columns = slice(top, top + box["height"]), slice(left, left + box["width"])
+            assert not first["clip"][index, frame, :, rows, columns].any()
+            boxes.add((left, top, box["height"], box["width"]))
+        assert len(boxes) == 1 if shared else len(boxes) > 1
