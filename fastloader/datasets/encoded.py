@@ -564,6 +564,11 @@ class EncodedImage:
         return f"EncodedImage({self._source.name!r}, {self.transform!r})"
 
 
+def count_pictures(column: list[Any]) -> int:
+    """Returns how many pictures a column of encoded ones has, with their companions."""
+    return sum(1 + len(each.with_) for each in column)
+
+
 def collated(column: list[Any], collate_fn_map: Any) -> Any:
     """Makes a column of encoded pictures on this thread, and collates it."""
     made = [each._make() for each in column]
@@ -583,7 +588,7 @@ def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     if kept is not None and kept.keeps():
         return kept.keep(column)
     if kept is not None:
-        kept.made += len(column)
+        kept.made += count_pictures(column)
     return collated(column, collate_fn_map)
 
 

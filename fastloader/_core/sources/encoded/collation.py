@@ -44,6 +44,7 @@ from fastloader.datasets.encoded import (
     ReadTransform,
     collate_encoded,
     collated,
+    count_pictures,
     read_transform,
 )
 from fastloader.datasets.picture_source import PictureSource
@@ -299,7 +300,7 @@ class Making:
         self._apart = type(layout) is not Layout or not layout.joins
         self._asked = _asked(collation.token)
         self._images = [_encoded_in(sample) for sample in samples]
-        self.made = sum(map(len, self._images))
+        self.made = sum(map(count_pictures, self._images))
         self._pictures: list[list[Any]] = [[None] * len(each) for each in self._images]
         self._drawn_by = self._asked.drawn_by(len(samples) if collation.batched else None)
         self.why = ""
@@ -421,7 +422,7 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
             batch.made, batch.why = batch.made + kept.made, batch.why or why
         return batch
     # The places are where nobody would find them, in a sequence of one's own for example.
-    made = sum(map(len, kept.columns))
+    made = sum(map(count_pictures, kept.columns))
     return _made_batch(
         default_collate(samples), made, "they stand where default_collate hides them"
     )
@@ -503,7 +504,7 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
             finished[place] = EncodedPlace(taken.last)
             continue
         finished[place] = _make_column(column, samples)
-        made += len(column)
+        made += count_pictures(column)
         why = why or refused
     if any(type(each) is not EncodedPlace or each.column != n for n, each in finished.items()):
         tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
