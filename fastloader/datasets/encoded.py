@@ -450,11 +450,10 @@ class EncodedImage:
             tensors: "size" (height, width) of the picture, "box" (left, top, width, height) of the part
             that was used, "hflip", "vflip", "interpolation" (Pillow's number) and "steps", which
             `fastloader.transforms.named_steps` reads. False (default) gives the tensor alone.
-        with_: Pictures and masks that follow this one: whatever is drawn for it is done to them. Each is
-        a
-            path or bytes, a `Companion`, or an `EncodedMask`. With a dict, a dict comes out, with this
-            picture under "image" and the others under their keys; with a sequence, a tuple of this
-            picture and the others. None (default) is this picture alone.
+        with_: Pictures and masks that follow this one: whatever is drawn for it is done to them. Each
+            is a path or bytes, a `Companion`, or an `EncodedMask`. With a dict, a dict comes out, with
+            this picture under "image" and the others under their keys; with a sequence, a tuple of this
+            picture and the others. None (default), or an empty one, is this picture alone.
 
     Raises:
         TypeError: for a source of another type.
@@ -545,7 +544,7 @@ class EncodedImage:
             try:
                 chains[key] = read.follower(companion.following)[0]
             except NotNative as refusal:
-                return f"{key!r}: {refusal}", {}
+                return f"the companion {key!r}: {refusal}", {}
         return "", chains
 
     def assembled(self, made: Sequence[Any]) -> Any:

@@ -175,10 +175,12 @@ def make(batch: EncodedBatch, asked: _Asked) -> None:
     assert asked.request is not None
     decoder = _decoder_of(False, 0, Decode(), asked.request[3])
     try:
-        made = PendingPictures(decoder, batch, drawn_by).parts_made()
+        pending = PendingPictures(decoder, batch, drawn_by)
     except ValueError:  # of a chain, as above
         return
+    made = pending.parts_made()
     bad = {batch_part.files[place] for batch_part, its in made for place in its.failed}
+    bad |= pending.unfit_files()  # which the main process names
     batch.files = batch.files.only(bad)
     batch.drawn_by, batch.parts = drawn_by, [its for _part, its in made]
 
@@ -313,8 +315,11 @@ class Making:
         """Returns the samples with their pictures: without those that were left out."""
         left = {(row, place) for row, each in enumerate(self._images) for place in range(len(each))}
         if self._drawn_by is not None:
-            for count in {len(each) for each in self._images} - {0}:
-                rows = [row for row, each in enumerate(self._images) if len(each) == count]
+            alike: dict[Any, list[int]] = {}
+            for row, images in enumerate(self._images):
+                if images:
+                    alike.setdefault(tuple(map(_form_of, images)), []).append(row)
+            for rows in alike.values():
                 left -= self._make_together(rows, self._drawn_by)
         for row, place in sorted(left):
             if row not in self._bad:
@@ -568,19 +573,18 @@ class TakenApart:
         return EncodedBatch(tree, files, self.columns, list(self._chains), samples, made, why=why)
 
 
+def _form_of(image: EncodedImage) -> Any:
+    """Returns the form of an encoded picture's companions: one place of a batch has those of one."""
+    if not image.with_:
+        return ()
+    return image.named, *(
+        (key, type(of), of.scale, of.following.wide, of.dtype) for key, of in image.with_.items()
+    )
+
+
 def _check_alike(column: list[EncodedImage]) -> str:
     """Raises TypeError unless as many companions of one kind follow each picture of a column."""
-    forms = {
-        (
-            each.named,
-            *(
-                (key, type(of), of.scale, of.following.wide, of.dtype)
-                for key, of in each.with_.items()
-            ),
-        )
-        for each in column
-    }
-    if len(forms) > 1:
+    if len(set(map(_form_of, column))) > 1:
         described = " and ".join(
             repr({key: of for key, of in each.with_.items()}) for each in column[:2]
         )
@@ -602,7 +606,7 @@ def _find_followers(
                 for each, of in zip(column, read, strict=True)
             ]
         except NotNative as refusal:
-            return f"{key!r}: {refusal}"
+            return f"the companion {key!r}: {refusal}"
     return ""
 
 
