@@ -1,5 +1,5 @@
-"""Pictures with masks and other pictures that follow them: files, chains, and what torchvision's v2 makes of
-the same steps."""
+"""Pictures with masks and other pictures that follow them: files, chains, and what torchvision's v2
+makes of the same steps."""
 
 import io
 import random
@@ -7,8 +7,8 @@ import random
 import numpy as np
 import png_files
 import torch
-from PIL import Image
 from pictures import edge, picture
+from PIL import Image
 from torch.utils.data import Dataset
 
 from fastloader import Companion, EncodedImage, EncodedMask
