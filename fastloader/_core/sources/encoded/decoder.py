@@ -484,7 +484,9 @@ class PendingPictures:
         """Checks the sizes of companions. A sample of which one does not fit is a bad one."""
         gone = self.dropped | self.replaced.keys()
         unfit = self._unfit(record)
-        bad = {position: error for position, (_file, error) in unfit.items() if position not in gone}
+        bad = {
+            position: error for position, (_file, error) in unfit.items() if position not in gone
+        }
         policy = self._decoder.policy
         for position, error in bad.items():
             named = f"sample {self.numbers[position]}, {error}"

@@ -364,6 +364,7 @@ class OtherChain(Followed):
         return {
             **super().companions(i),
             "mask": EncodedMask(self.files.of(i, "mask"), classes, ignore=3, dtype=torch.int64),
+            "wide": EncodedMask(self.files.of(i, "wide"), {7: 9}, ignore=512, bits=16),
             "large": Companion(self.files.of(i, "large"), SCALE, "nearest"),
         }
 
