@@ -214,7 +214,7 @@ def test_close_ends_a_next_that_waits_for_pillow(paths, options, way, monkeypatc
         go_on.wait(60)
         raise OSError("let go")
 
-    monkeypatch.setattr("fastloader.datasets.encoded.open_rgb", stands)
+    monkeypatch.setattr("fastloader.datasets.picture_source.open_rgb", stands)
     if way.name == "pure":
         pytest.skip("Pillow decodes every picture there")
     loader = FastLoader(Captions(paths, WHOLE), 4, **options, **way.options)
