@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -69,15 +69,16 @@ class Companion:
         resampling = None if self.interpolation is None else RESAMPLINGS.index(self.interpolation)
         return Following(self.scale, resampling)
 
-    def opened(self) -> Any:
-        """Opens it for torchvision's v2: as a Pillow picture.
+    def opened(self, why: str) -> Any:
+        """Opens it for torchvision's v2: as a Pillow picture. ``why``: why it is not made natively.
 
         Raises:
             TypeError: if v2 has no form for it.
         """
         if self.scale != 1 or self.interpolation is not None:
             raise TypeError(
-                f"{self}: scale and interpolation are for transforms that are native to the end"
+                f"{self}: scale and interpolation are for transforms that are native to the end, and "
+                f"this one is not: {why}"
             )
         return self._source.open_rgb()
 
@@ -98,23 +99,20 @@ class EncodedMask:
         EncodedImage(jpg, transform, with_={"mask": EncodedMask(png, dtype=torch.int64)})
 
     Args:
-        source: A path (str or os.PathLike), or the encoded bytes, as `EncodedImage` takes them. Modes 1,
-        L,
-            P and I;16 of Pillow are masks. PNGs are decoded natively, other files by Pillow.
+        source: A path (str or os.PathLike), or the encoded bytes, as `EncodedImage` takes them. Modes
+            1, L, P and I;16 of Pillow are masks. PNGs are decoded natively, other files by Pillow.
         classes: What stands for each index in the tensor: a sequence whose places are indices, or a dict
             {index: class}; an index that it lacks becomes ``ignore``. None (default) leaves the indices.
             So ``{0: 255, **{i: i - 1 for i in range(1, 151)}}`` is ADE20K's reduce_zero_label.
-        ignore: The class of what belongs to none. ``batch="pad"`` pads masks with it. Default 255.
+        ignore: The class of the indices that ``classes`` lacks. Default 255.
         dtype: The type of the tensor, torch.int64 for a loss of torch; None (default) is uint8, or
-        uint16
-            with ``bits=16``.
+            uint16 with ``bits=16``.
         bits: How many bits the file's indices have: 8 (default) or 16. A larger index is an error.
 
     Raises:
         TypeError: for a source of another type, or classes that are no whole numbers.
         ValueError: for ``bits`` that are not 8 or 16, and for an index, a class or an ``ignore`` that
-        has
-            more of them.
+            has more of them.
     """
 
     __slots__ = ("_source", "bits", "classes", "dtype", "ignore")
@@ -132,7 +130,7 @@ class EncodedMask:
         if not isinstance(source, PictureSource):
             source = PictureSource(source, indices=True)
         self._source: PictureSource = source
-        if bits not in (8, 16):
+        if type(bits) is not int or bits not in (8, 16):
             raise ValueError(f"bits={bits!r}: the indices of a mask have 8 or 16")
         if dtype is not None and not isinstance(dtype, torch.dtype):
             raise TypeError(f"dtype={dtype!r} is no torch.dtype")
@@ -144,7 +142,10 @@ class EncodedMask:
         self.dtype = dtype
 
     def _table(self, classes: Mapping[int, int] | Sequence[int]) -> _Table:
-        known = classes.items() if isinstance(classes, Mapping) else enumerate(classes)
+        if isinstance(classes, str | bytes | Set) or not isinstance(classes, Iterable):
+            kind = type(classes).__qualname__
+            raise TypeError(f"classes is a sequence or a dict of whole numbers, not a {kind}")
+        known: Any = classes.items() if isinstance(classes, Mapping) else enumerate(classes)
         count = 1 << self.bits
         table = [self.ignore] * count
         for index, each in known:
@@ -166,7 +167,7 @@ class EncodedMask:
         classes = () if self.classes is None else self.classes
         return Following(1, TORCH_NEAREST, True, self.bits == 16, classes)
 
-    def opened(self) -> Any:
+    def opened(self, _why: str) -> Any:
         """Opens it for torchvision's v2: as a tv_tensors.Mask of (1, H, W)."""
         from torchvision import tv_tensors
 
@@ -183,8 +184,8 @@ class EncodedMask:
         plain = indices.as_subclass(torch.Tensor)
         if plain.numel() and int(plain.max()) >> self.bits:
             raise ValueError(
-                f"{self._source.name} is a mask with the index {int(plain.max())}, which has more than "
-                "8 bits: give EncodedMask(..., bits=16)"
+                f"{self._source.name}: a mask with the index {int(plain.max())} has more than 8 "
+                "bits: give EncodedMask(..., bits=16)"
             )
         if self.classes is not None:
             plain = torch.tensor(self.classes, dtype=torch.int32)[plain.long()]
@@ -279,7 +280,7 @@ def make_jointly(
             f"{kind.__qualname__}, and it is not native: {why}"
         )
     assert transform is not None
-    parts = [source.open_rgb(), *(each.opened() for each in with_.values())]
+    parts = [source.open_rgb(), *(each.opened(why) for each in with_.values())]
     for key, part, each in zip(with_, parts[1:], with_.values()):
         size = part.shape[-2:] if isinstance(part, torch.Tensor) else part.size[::-1]
         own = int(size[0]), int(size[1])

@@ -447,11 +447,10 @@ class EncodedImage:
             tensors: "size" (height, width) of the picture, "box" (left, top, width, height) of the part
             that was used, "hflip", "vflip", "interpolation" (Pillow's number) and "steps", which
             `fastloader.transforms.named_steps` reads. False (default) gives the tensor alone.
-        with_: Pictures and masks that follow this one: whatever is drawn for it is done to them. Each is
-        a
-            path or bytes, a `Companion`, or an `EncodedMask`. With a dict, a dict comes out, with this
-            picture under "image" and the others under their keys; with a sequence, a tuple of this
-            picture and the others. None (default) is this picture alone.
+        with_: Pictures and masks that follow this one: whatever is drawn for it is done to them. Each
+            is a path or bytes, a `Companion`, or an `EncodedMask`. With a dict, a dict comes out, with
+            this picture under "image" and the others under their keys; with a sequence, a tuple of this
+            picture and the others. None (default), or an empty one, is this picture alone.
 
     Raises:
         TypeError: for a source of another type.
@@ -555,7 +554,7 @@ class EncodedImage:
             try:
                 chains[key] = read.follower(companion.following)[0]
             except NotNative as refusal:
-                return f"{key!r}: {refusal}", {}
+                return f"the companion {key!r}: {refusal}", {}
         return "", chains
 
     def assembled(self, made: Sequence[Any]) -> Any:
@@ -585,8 +584,7 @@ class EncodedClip(EncodedImage):
 
     Args:
         frames: The frames in their order: paths, or encoded bytes, as `EncodedImage` takes them. Clips
-        that
-            are collated together have as many.
+            that are collated together have as many.
         transform: The function of each frame, as `EncodedImage` takes it.
         shared: True (default) makes one draw for all frames of a clip: one crop, one flip, one colour. A
             transform that is not native to the end has to be one of torchvision.transforms.v2 then,
@@ -675,6 +673,11 @@ def _stacked(frames: list[Any]) -> Any:
     return torch.stack(frames) if isinstance(frames[0], torch.Tensor) else frames
 
 
+def count_pictures(column: list[Any]) -> int:
+    """Returns how many pictures a column of encoded ones has, with their companions."""
+    return sum(len(each.sources) + len(each.with_) for each in column)
+
+
 def collated(column: list[Any], collate_fn_map: Any) -> Any:
     """Makes a column of encoded pictures on this thread, and collates it."""
     made = [each._make() for each in column]
@@ -696,7 +699,7 @@ def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     if kept is not None and kept.keeps():
         return kept.keep(column)
     if kept is not None:
-        kept.made += len(column)
+        kept.made += count_pictures(column)
     return collated(column, collate_fn_map)
 
 

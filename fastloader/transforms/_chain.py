@@ -196,10 +196,10 @@ class Chain:
         if self.following is None or not self.following.mask:
             return torch.from_numpy(array).permute(2, 0, 1)[: self.channels]
         wide, classes = self.following.wide, self.following.classes
-        if array[..., 1].any() and not wide:
-            largest = int(array[..., 1].max()) << 8
+        if not wide and array[..., 1].any():
+            lower, upper = array[array[..., 1] > 0][0, :2].tolist()
             raise ValueError(
-                f"a mask with an index of {largest} or more has more than 8 bits: give "
+                f"a mask with the index {upper << 8 | lower} has more than 8 bits: give "
                 "EncodedMask(..., bits=16)"
             )
         kind = np.uint16 if wide else np.uint8

@@ -99,6 +99,18 @@ for shard in range(4):
             tar.add(path, f"{number}.jpg")
 """
 
+FOLLOWED = """
+from pathlib import Path
+from PIL import Image
+for folder in ("masks", "sharp"):
+    Path(folder).mkdir()
+for path in Path("train/cat").glob("*.jpg"):
+    with Image.open(path) as picture:
+        size = picture.size
+    Image.new("L", size, 3).save(Path("masks") / f"{path.stem}.png")
+    Image.new("RGB", (size[0] * 4, size[1] * 4)).save(Path("sharp") / path.name)
+"""
+
 # As torchrun would say it.
 ONE_RANK = """
 import os
@@ -107,6 +119,7 @@ os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0
 
 # What a page's reader has already: a dataset, a model, a loop.
 BEFORE = {
+    "encoded-images": FOLLOWED,
     "README": DATASET + MODEL,
     "accelerate": DATASET + MODEL,
     "apex": DATASET + "train_loader = torch.utils.data.DataLoader(dataset, 64)\n",

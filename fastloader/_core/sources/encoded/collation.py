@@ -47,6 +47,7 @@ from fastloader.datasets.encoded import (
     ReadTransform,
     collate_encoded,
     collated,
+    count_pictures,
     read_transform,
 )
 from fastloader.datasets.picture_source import PictureSource
@@ -177,10 +178,12 @@ def make(batch: EncodedBatch, asked: _Asked) -> None:
     assert asked.request is not None
     decoder = _decoder_of(False, 0, Decode(), asked.request[3])
     try:
-        made = PendingPictures(decoder, batch, drawn_by).parts_made()
+        pending = PendingPictures(decoder, batch, drawn_by)
     except ValueError:  # of a chain, as above
         return
+    made = pending.parts_made()
     bad = {batch_part.files[place] for batch_part, its in made for place in its.failed}
+    bad |= pending.unfit_files()  # which the main process names
     batch.files = batch.files.only(bad)
     batch.drawn_by, batch.parts = drawn_by, [its for _part, its in made]
 
@@ -302,7 +305,7 @@ class Making:
         self._apart = type(layout) is not Layout or not layout.joins
         self._asked = _asked(collation.token)
         self._images = [_encoded_in(sample) for sample in samples]
-        self.made = sum(map(len, self._images))
+        self.made = sum(map(count_pictures, self._images))
         self._pictures: list[list[Any]] = [[None] * len(each) for each in self._images]
         self._drawn_by = self._asked.drawn_by(len(samples) if collation.batched else None)
         self.why = ""
@@ -315,8 +318,11 @@ class Making:
         """Returns the samples with their pictures: without those that were left out."""
         left = {(row, place) for row, each in enumerate(self._images) for place in range(len(each))}
         if self._drawn_by is not None:
-            for count in {len(each) for each in self._images} - {0}:
-                rows = [row for row, each in enumerate(self._images) if len(each) == count]
+            alike: dict[Any, list[int]] = {}
+            for row, images in enumerate(self._images):
+                if images:
+                    alike.setdefault(tuple(map(_form_of, images)), []).append(row)
+            for rows in alike.values():
                 left -= self._make_together(rows, self._drawn_by)
         for row, place in sorted(left):
             if row not in self._bad:
@@ -437,7 +443,7 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
             batch.made, batch.why = batch.made + kept.made, batch.why or why
         return batch
     # The places are where nobody would find them, in a sequence of one's own for example.
-    made = sum(map(len, kept.columns))
+    made = sum(map(count_pictures, kept.columns))
     return _made_batch(
         default_collate(samples), made, "they stand where default_collate hides them"
     )
@@ -521,7 +527,7 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
             finished[place] = EncodedPlace(taken.last)
             continue
         finished[place] = _make_column(column, samples)
-        made += len(column)
+        made += count_pictures(column)
         why = why or refused
     if any(type(each) is not EncodedPlace or each.column != n for n, each in finished.items()):
         tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
@@ -593,19 +599,18 @@ class TakenApart:
         return EncodedBatch(tree, files, self.columns, list(self._chains), samples, made, why=why)
 
 
+def _form_of(image: EncodedImage) -> Any:
+    """Returns the form of an encoded picture's companions: one place of a batch has those of one."""
+    if not image.with_:
+        return ()
+    return image.named, *(
+        (key, type(of), of.scale, of.following.wide, of.dtype) for key, of in image.with_.items()
+    )
+
+
 def _check_alike(column: list[EncodedImage]) -> str:
     """Raises TypeError unless as many companions of one kind follow each picture of a column."""
-    forms = {
-        (
-            each.named,
-            *(
-                (key, type(of), of.scale, of.following.wide, of.dtype)
-                for key, of in each.with_.items()
-            ),
-        )
-        for each in column
-    }
-    if len(forms) > 1:
+    if len(set(map(_form_of, column))) > 1:
         described = " and ".join(
             repr({key: of for key, of in each.with_.items()}) for each in column[:2]
         )
@@ -627,7 +632,7 @@ def _find_followers(
                 for each, of in zip(column, read, strict=True)
             ]
         except NotNative as refusal:
-            return f"{key!r}: {refusal}"
+            return f"the companion {key!r}: {refusal}"
     return ""
 
 

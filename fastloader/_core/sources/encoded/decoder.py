@@ -474,28 +474,40 @@ class PendingPictures:
             self._count()
         return self.record
 
-    def _check_companions(self, record: DrawnBatch) -> None:
-        """Checks the sizes of companions, and of frames. A sample of which one does not fit is a bad
-        one."""
-        bad: dict[int, ValueError] = {}
+    def unfit_files(self) -> set[int]:
+        """Returns the numbers of the files of companions that do not fit, once all are made."""
+        return {file for file, _error in self._unfit(self._recorded()).values()}
+
+    def _unfit(self, record: DrawnBatch) -> dict[int, tuple[int, ValueError]]:
+        """Finds the samples with a companion or a frame that does not fit: by position, the number of
+        the file of the first one, and what is wrong with it."""
+        found: dict[int, tuple[int, ValueError]] = {}
         for position, file in self._unlike.items():
             name = self._batch.files.name(file)
-            bad[position] = ValueError(
-                f"{name}: a frame of another size than the first of its clip"
-            )
+            unlike = f"{name}: a frame of another size than the first of its clip"
+            found[position] = file, ValueError(unlike)
         for number, column in enumerate(self._batch.columns):
             follows = column.follows
             if follows is None:
                 continue
             for position, file in enumerate(column.files):
                 lead, own = record.size(follows.lead, position), record.size(number, position)
-                if 0 in lead or 0 in own or position in self.replaced:
+                if 0 in lead or 0 in own:  # one was not read
                     continue
                 try:
                     name = self._batch.files.name(file)
                     check_size(name, follows.key, follows.scale, lead, own)
                 except ValueError as unfit:
-                    bad.setdefault(position, unfit)
+                    found.setdefault(position, (file, unfit))
+        return found
+
+    def _check_companions(self, record: DrawnBatch) -> None:
+        """Checks the sizes of companions. A sample of which one does not fit is a bad one."""
+        gone = self.dropped | self.replaced.keys()
+        unfit = self._unfit(record)
+        bad = {
+            position: error for position, (_file, error) in unfit.items() if position not in gone
+        }
         policy = self._decoder.policy
         for position, error in bad.items():
             named = f"sample {self.numbers[position]}, {error}"
@@ -618,8 +630,13 @@ def _joined(pieces: list[tuple[Part, torch.Tensor]]) -> torch.Tensor:
                 "a batch has EncodedImages in one place that become tensors of "
                 f"{tuple(first.shape[1:])} {first.dtype} and {tuple(pixels.shape[1:])} {pixels.dtype}"
             )
-        joined[part.positions] = pixels
+        _plain_bits(joined)[part.positions] = _plain_bits(pixels)
     return joined
+
+
+def _plain_bits(pixels: torch.Tensor) -> torch.Tensor:
+    """Returns the same memory as a type that torch assigns to by index, which uint16 is not."""
+    return pixels.view(torch.int16) if pixels.dtype is torch.uint16 else pixels
 
 
 def _filled(value: Any, columns: list[Any]) -> Any:

@@ -179,7 +179,7 @@ def test_bad_clips_are_refused_by_name(clips, tmp_path):
         mixed.decode()
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"collate_fn": own}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"collate_fn": own}], ids=["default", "workers", "own"])
 @pytest.mark.parametrize("wrong", ["damaged", "of another size"])
 def test_a_clip_with_a_bad_frame_is_skipped_or_replaced(clips, tmp_path, options, wrong):
     bad = clips[1][0]
