@@ -173,13 +173,17 @@ def test_bad_clips_are_refused_by_name(clips, tmp_path):
         batches_of([EncodedClip(clips[0], MOVED), EncodedClip(clips[0][:2], MOVED)])
     mixed = EncodedClip([clips[0][0], clips[1][0]], MOVED)
     for options in ({}, {"collate_fn": own}, {"native": False}):
-        with pytest.raises(ValueError, match=r"sample 0, .*another size than the first of its clip"):
+        with pytest.raises(
+            ValueError, match=r"sample 0, .*another size than the first of its clip"
+        ):
             batches_of([mixed], batch_size=1, **options)
     with pytest.raises(ValueError, match="wants"):
         mixed.decode()
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"collate_fn": own}], ids=["default", "workers", "own"])
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 2}, {"collate_fn": own}], ids=["default", "workers", "own"]
+)
 @pytest.mark.parametrize("wrong", ["damaged", "of another size"])
 def test_a_clip_with_a_bad_frame_is_skipped_or_replaced(clips, tmp_path, options, wrong):
     bad = clips[1][0]
