@@ -8,7 +8,7 @@ import itertools
 import threading
 import uuid
 from collections import UserList
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
@@ -31,6 +31,7 @@ from fastloader._core.pictures.repair import draw_others, no_replacement
 from fastloader._core.sources.collation import OF_TORCH, default_collate_change, other_kinds
 from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn, EncodedFiles
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
+from fastloader._core.sources.encoded.told import ALONE, AS_KEPT, TOGETHER, Made, Told, told_of
 from fastloader._core.sources.names import named
 from fastloader.datasets.encoded import (
     EncodedImage,
@@ -222,6 +223,8 @@ class EncodedCollation:
         self.makes = makes
         self.native = native
         self.on_error = on_error
+        self._made: Sequence[Made] = ()  # by whom the pictures of the last batch were made
+        self._told: tuple[Told, ...] = ()
 
     def __call__(self, samples: Any) -> Any:
         # One try for all ways, because a call more is much beside a small batch.
@@ -251,9 +254,24 @@ class EncodedCollation:
             if self.collate_fn is not default_collate or not str(error).startswith(_UNEQUAL):
                 raise
             raise RuntimeError(f"{error}{_SIZES}") from error
-        if self.makes and type(batch) is EncodedBatch and batch.columns:
+        if type(batch) is not EncodedBatch:
+            return batch
+        if self.makes and batch.columns:
             make(batch, _asked(self.token))
+        if batch.told:
+            made = batch.told
+            if made != self._made:
+                self._made, self._told = made, self._places(samples, made)
+            batch.told = self._told
         return batch
+
+    def _places(self, samples: Any, made: Sequence[Made]) -> tuple[Told, ...]:
+        """Returns what the loop is told, which is found out once for all batches whose pictures are made
+        by the same. Of samples with several numbers of pictures, the one with the most speaks."""
+        sample = samples
+        if self.batched:
+            sample = max(samples, key=lambda each: len(_encoded_in(each)))
+        return told_of(sample, made)
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if self.batched else [samples])):
@@ -264,8 +282,11 @@ class EncodedCollation:
             return _encoded(default_convert(tree), kept.columns, None)
         making = Making(samples if self.batched else [samples], self)
         finished = making.finished()
-        why = making.why or f"collate_fn is {named(self.collate_fn)}, which gets tensors"
-        batch = _made_batch(None, making.made, why)
+        gets = f"collate_fn is {named(self.collate_fn)}, which gets tensors"
+        if type(self.collate_fn) is Layout:
+            gets = f"{self.collate_fn}, which lays out tensors"
+        batch = _made_batch(None, making.made, making.why or gets)
+        batch.told = making.by_whom(gets)
         batch.notes, batch.records = making.notes, making.records
         batch.left_out = not finished
         if finished:
@@ -298,6 +319,7 @@ class Making:
         self._drawn_by = self._asked.drawn_by(len(samples) if collation.batched else None)
         self.why = ""
         self._policy = NotedPolicy(collation.on_error)
+        self._whys: dict[int, str] = {}  # by the place of the pictures that are made each by itself
         self._bad: dict[int, BaseException] = {}  # by the position of the sample
         self.notes = PictureNotes(len(samples), self._policy.noted)
         self.records: list[DrawnBatch] = []
@@ -324,13 +346,24 @@ class Making:
         self._pictures = [self._pictures[row] for row in kept]
         return rebuild([self._samples[row] for row in kept], self._filling())
 
+    def by_whom(self, else_why: str) -> list[Made]:
+        """Returns by whom the pictures are made, in their places of the samples, once these are
+        finished. ``else_why``: what keeps them from the loop if their transform does not."""
+        how = ALONE if self._drawn_by is None else TOGETHER
+        return [
+            Made(ALONE if place in self._whys else how, self._whys.get(place) or else_why)
+            for place in range(max(map(len, self._images)))
+        ]
+
     def _filling(self) -> Callable[[Any, Any], Any]:
         pictures = itertools.chain.from_iterable(self._pictures)
         return lambda each, _key: next(pictures) if type(each) is EncodedImage else each
 
     def _make_alone(self, row: int, place: int) -> None:
         image = self._images[row][place]
-        self.why = self.why or read_transform(image.transform).why
+        why = read_transform(image.transform).why
+        self.why = self.why or why
+        self._whys.setdefault(place, why)
         if self._native is not None and self._native[1] != Decode():
             mode, truncated = self._native[1].mode, self._native[1].truncated
             raise ValueError(
@@ -413,6 +446,8 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
         batch = _encoded(tree, kept.columns, len(samples))
         if kept.made:
             batch.made, batch.why = batch.made + kept.made, batch.why or why
+            # Those of which a function's containers were made are not told from the others.
+            batch.told = (Made(ALONE, f"{why}, of some of them"),)
         return batch
     # The places are where nobody would find them, in a sequence of one's own for example.
     made = sum(map(len, kept.columns))
@@ -440,7 +475,8 @@ def _map(kept: Keeping) -> dict[Any, Any]:
 
 def _made_batch(tree: Any, made: int, why: str) -> EncodedBatch:
     """Makes a batch whose pictures were all made with their samples."""
-    return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why)
+    told = (Made(ALONE, why),)
+    return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why, told=told)
 
 
 def _places(tree: Any) -> list[int]:
@@ -491,6 +527,7 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
     finished: dict[int, Any] = {}
     taken = TakenApart()
     made, why = 0, ""
+    told = [AS_KEPT] * len(columns)
     for place, column in enumerate(columns):
         refused = taken.add(place, column)
         if refused is None:
@@ -499,9 +536,12 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
         finished[place] = _make_column(column, samples)
         made += len(column)
         why = why or refused
+        told[place] = Made(ALONE, refused)
     if len(taken.columns) < len(columns):
         tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
-    return taken.batch(tree, samples, made, why)
+    batch = taken.batch(tree, samples, made, why)
+    batch.told = told
+    return batch
 
 
 class TakenApart:
