@@ -371,6 +371,7 @@ class Report:
         flat = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         del flat["recent"]
         flat["stages"] = {name: stage.as_dict() for name, stage in self.stages.items()}
+        flat["parts"] = list(self.parts)
         flat["auto"] = {name: choice.as_dict() for name, choice in self.auto.items()}
         return flat
 

@@ -168,7 +168,7 @@ class EncodedBatch:
     notes: PictureNotes | None = None
     records: list[Any] = dataclasses.field(default_factory=list)
     left_out: bool = False
-    told: Sequence[Any] = ()  # of `Made`, then of `Told`
+    told: tuple[Any, ...] = ()  # of `Made`, then of `Told`
 
     def pin_memory(self) -> EncodedBatch:
         """Pins what is finished, where torch pins a batch."""

@@ -8,7 +8,7 @@ import itertools
 import threading
 import uuid
 from collections import UserList
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
@@ -181,6 +181,7 @@ def make(batch: EncodedBatch, asked: _Asked) -> None:
 
 
 _KNOWN = len(OF_TORCH) + 1  # the functions of torch's map, and ours
+_MOST_TOLD = 64  # of the lists of `EncodedCollation._told`
 
 
 # How torch begins when it cannot stack, and what is added.
@@ -223,8 +224,8 @@ class EncodedCollation:
         self.makes = makes
         self.native = native
         self.on_error = on_error
-        self._made: Sequence[Made] = ()  # by whom the pictures of the last batch were made
-        self._told: tuple[Told, ...] = ()
+        # What the loop is told, by whom the pictures of a batch are made.
+        self._told: dict[tuple[Made, ...], tuple[Told, ...]] = {}
 
     def __call__(self, samples: Any) -> Any:
         # One try for all ways, because a call more is much beside a small batch.
@@ -259,19 +260,19 @@ class EncodedCollation:
         if self.makes and batch.columns:
             make(batch, _asked(self.token))
         if batch.told:
-            made = batch.told
-            if made != self._made:
-                self._made, self._told = made, self._places(samples, made)
-            batch.told = self._told
+            batch.told = self._told.get(batch.told) or self._find_places(samples, batch.told)
         return batch
 
-    def _places(self, samples: Any, made: Sequence[Made]) -> tuple[Told, ...]:
+    def _find_places(self, samples: Any, made: tuple[Made, ...]) -> tuple[Told, ...]:
         """Returns what the loop is told, which is found out once for all batches whose pictures are made
         by the same. Of samples with several numbers of pictures, the one with the most speaks."""
         sample = samples
         if self.batched:
             sample = max(samples, key=lambda each: len(_encoded_in(each)))
-        return told_of(sample, made)
+        if len(self._told) >= _MOST_TOLD:
+            self._told = {}
+        told = self._told[made] = told_of(sample, made)
+        return told
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if self.batched else [samples])):
@@ -346,14 +347,14 @@ class Making:
         self._pictures = [self._pictures[row] for row in kept]
         return rebuild([self._samples[row] for row in kept], self._filling())
 
-    def by_whom(self, else_why: str) -> list[Made]:
+    def by_whom(self, else_why: str) -> tuple[Made, ...]:
         """Returns by whom the pictures are made, in their places of the samples, once these are
         finished. ``else_why``: what keeps them from the loop if their transform does not."""
         how = ALONE if self._drawn_by is None else TOGETHER
-        return [
+        return tuple(
             Made(ALONE if place in self._whys else how, self._whys.get(place) or else_why)
             for place in range(max(map(len, self._images)))
-        ]
+        )
 
     def _filling(self) -> Callable[[Any, Any], Any]:
         pictures = itertools.chain.from_iterable(self._pictures)
@@ -540,7 +541,7 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
     if len(taken.columns) < len(columns):
         tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
     batch = taken.batch(tree, samples, made, why)
-    batch.told = told
+    batch.told = tuple(told)
     return batch
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastloader._core.handoff import LentMemory, SamplePart
@@ -27,7 +27,7 @@ from fastloader._core.pictures.repair import draw_others, no_replacement
 from fastloader._core.sources.arguments import NO_LIBJPEG
 from fastloader._core.sources.encoded.batch import EncodedBatch, kept_rows, with_row
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
-from fastloader._core.sources.encoded.told import ALONE, KEPT, OWN, TOGETHER, Told
+from fastloader._core.sources.encoded.told import ALONE, KEPT, OWN, TOGETHER, ToldParts
 from fastloader.errors import Error
 from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
@@ -65,9 +65,7 @@ class EncodedEpoch:
         # By the number of a batch that was asked for: its indices, and how many samples come before it.
         self.asked: dict[int, tuple[Any, int]] = {}
         self.position = 0
-        # By whom the parts of samples are made, with the first reason: by the place, as it was told.
-        self.told: dict[str, dict[str, str]] = {}
-        self._last_told: Sequence[Told] = ()
+        self.told = ToldParts()
         self.pending: list[PendingPictures] = []
         self._last: LastSamples[tuple[DrawnBatch, int]] = LastSamples()  # where each stands
 
@@ -87,10 +85,7 @@ class EncodedEpoch:
         decoder = self._made_decoder()
         decoder.workers += batch.made
         decoder.why_made = batch.why or decoder.why_made
-        if batch.told != self._last_told:
-            self._last_told = batch.told
-            for place, made in batch.told:
-                self.told.setdefault(place, {}).setdefault(made.how, made.why)
+        self.told.note(batch.told)
         if not batch.columns:
             return
         drawn_by = batch.drawn_by
@@ -250,7 +245,7 @@ class EncodedPictures:
         self._home = HomeProcess()
         self._decoder: EncodedDecoder | None = None
         self.last: EncodedEpoch | None = None
-        self._told: dict[str, dict[str, str]] = {}  # of the last epoch before it that has told some
+        self._told = ToldParts()  # of the last epoch before it that was told some
 
     def epoch(
         self,
@@ -322,9 +317,12 @@ class EncodedPictures:
             decoding: on how many decode threads, where a collate_fn gets what they make, in words.
         """
         told = self._told
-        if self.last is not None and self.last.told:
+        if self.last is not None and self.last.told.made:
             told = self.last.told
-        return [self._part(place, by_whom, where, decoding) for place, by_whom in told.items()]
+        return [
+            self._part(told.named(place), by_whom, where, decoding)
+            for place, by_whom in told.made.items()
+        ]
 
     def _part(self, place: str, by_whom: dict[str, str], where: str, decoding: str) -> SamplePart:
         decoder = self._decoder
@@ -348,7 +346,7 @@ class EncodedPictures:
 
     def begin(self, refused: str) -> None:
         """Forgets the last epoch. ``refused``: of the one that begins."""
-        if self.last is not None and self.last.told:
+        if self.last is not None and self.last.told.made:
             self._told = self.last.told
         self.last, self.refused = None, refused
 

@@ -28,44 +28,76 @@ AS_KEPT, AS_OWN = Made(KEPT), Made(OWN)
 
 
 class Told(NamedTuple):
-    """What stands in one ``place`` of a sample."""
+    """What stands in one ``place`` of a sample, or in that and all others until ``last``."""
 
     place: str
+    last: str
     made: Made
 
 
 def told_of(sample: Any, made: Sequence[Made]) -> tuple[Told, ...]:
     """Lists the parts of a sample, of whose encoded pictures the first is ``made`` by this, and so on;
-    those behind the last as the last. Pictures of one container that are alike are one part."""
+    those behind the last as the last. Pictures that stand side by side and are alike are one part."""
     by_whom = itertools.chain(made, itertools.repeat(made[-1]))
     found: list[Told] = []
     for part, leaves in itertools.groupby(_leaves(sample), lambda each: each[0]):
-        pictures: list[tuple[str, str, Made]] = []  # the first and the last place of those alike
+        pictures: list[Told] = []
         rest = False
         for _part, place, leaf in leaves:
             if type(leaf) is not EncodedImage:
                 rest = True
                 continue
             its = next(by_whom)
-            if pictures and pictures[-1][2] == its:
-                pictures[-1] = pictures[-1][0], place, its
+            if pictures and pictures[-1].made == its:
+                pictures[-1] = pictures[-1]._replace(last=place)
             else:
-                pictures.append((place, place, its))
-        for first, last, its in pictures:
-            found.append(Told(first if first == last else f"{first} to {last}", its))
+                pictures.append(Told(place, place, its))
+        found += pictures
         if rest:
-            found.append(Told(f"the rest of {part}" if pictures else part, AS_OWN))
+            rest_of = f"the rest of {part}" if pictures else part
+            found.append(Told(rest_of, rest_of, AS_OWN))
     return tuple(found)
 
 
+class ToldParts:
+    """Keeps what was told of the samples of one epoch.
+
+    Attributes: ``made``, of each place by whom its pictures are made, with the first reason of each.
+    """
+
+    def __init__(self) -> None:
+        self.made: dict[str, dict[str, str]] = {}
+        self._lasts: dict[str, str] = {}
+        self._told: Sequence[Told] = ()
+
+    def note(self, told: Sequence[Told]) -> None:
+        """Notes what was told of a batch, which is seldom anything new."""
+        if told == self._told:
+            return
+        self._told = told
+        for place, last, made in told:
+            self.made.setdefault(place, {}).setdefault(made.how, made.why)
+            # Samples may have several numbers of pictures; [10] comes after [9].
+            before = self._lasts.get(place, last)
+            self._lasts[place] = max(before, last, key=lambda each: (len(each), each))
+
+    def named(self, place: str) -> str:
+        """Returns the place with the last of those behind it that are alike."""
+        last = self._lasts[place]
+        return place if place == last else f"{place} to {last}"
+
+
 def _leaves(sample: Any) -> Iterator[tuple[str, str, Any]]:
-    """Gives (outermost key, place, value) of all that is in a sample."""
+    """Gives (outermost key, place, value) of all that is in a sample. Pictures in a list or a tuple that
+    is the sample have no key of their own, since there may be many of them."""
     items = _items(sample)
     if items is None:
         yield "", "", sample
         return
+    listed = isinstance(sample, list | tuple | UserList)
     for key, value in items:
-        yield from ((key, place, leaf) for place, leaf in _below(key, value))
+        part = "" if listed and type(value) is EncodedImage else key
+        yield from ((part, place, leaf) for place, leaf in _below(key, value))
 
 
 def _below(place: str, value: Any) -> Iterator[tuple[str, Any]]:
