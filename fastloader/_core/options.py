@@ -206,10 +206,7 @@ def obstacles(loader: Loader, first: str) -> str:
 def obstacles_of_parts(loader: Loader, first: str) -> Obstacles:
     """Returns what keeps each part of the samples from the native path. ``first``: the first reason for
     Python's batches."""
-    form = _form_of(first_part(loader.dataset))
     pictures = labels = first
-    if form is None:
-        return Obstacles(None, pictures, labels)
     for part in filter(holds_images, parts_of(loader.dataset)):
         seen = refusals(part)
         if seen.target and first.startswith(seen.target):
@@ -219,7 +216,7 @@ def obstacles_of_parts(loader: Loader, first: str) -> Obstacles:
         if any(map(first.startswith, seen.steps)):
             labels = seen.target or "its pictures are made there"
             break
-    return Obstacles(form, pictures, labels)
+    return Obstacles(_form_of(first_part(loader.dataset)), pictures, labels)
 
 
 # What is native in the place of others' datasets, by their package.

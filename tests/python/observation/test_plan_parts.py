@@ -144,7 +144,8 @@ def test_a_step_that_nobody_knows(root, options, where):
         f"  pictures [0]: made natively up to Resize, then Python: as_it_is, {where}: <function as_it_is"
     )
     assert picture.endswith("is not a native transform")
-    assert label == f"  labels [1]: the dataset's own code, {where}: its pictures are made there"
+    targets = f"taken from the dataset's targets, {where}"
+    assert label == f"  labels [1]: {targets}: its pictures are made there"
 
 
 @pytest.mark.parametrize(("options", "where"), WHERE)
@@ -154,7 +155,7 @@ def test_a_function_that_collates(root, options, where):
     why = f"collate_fn is {__name__}.as_they_are"
     assert picture.startswith("  pictures [0]: made natively, ")
     assert picture.endswith(f", a tensor for each sample, {where}: {why}")
-    assert label == f"  labels [1]: the dataset's own code, {where}: {why}"
+    assert label == f"  labels [1]: taken from the dataset's targets, {where}: {why}"
 
 
 @pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")

@@ -23,7 +23,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader, decode_threads_beside
 from fastloader._core.pictures.images import ErrorPolicy
 from fastloader._core.pictures.in_place import InPlace, ShowingOwn, parts_of
-from fastloader._core.pictures.sample_parts import python_parts
+from fastloader._core.pictures.sample_parts import in_place_parts, python_parts
 from fastloader._core.sources.encoded.epoch import EncodedPictures, own_code
 from fastloader._core.sources.python.arguments import LoaderView
 from fastloader._core.sources.python.iterators import (
@@ -233,10 +233,11 @@ class PythonPlan:
     def parts(self) -> list[SamplePart]:
         loader, obstacles = self._loader, self._obstacles()
         where = f"in the {self.workers}" if loader.num_workers else f"on {LOOP}"
+        if self._in_place is not None:
+            return in_place_parts(self._in_place, obstacles, where)
         if obstacles.form is not None:
-            made = self._in_place.words if self._in_place is not None else ""
-            by_whom = f"{made}, {where}" if made else own_code(where)
-            return python_parts(obstacles.form, obstacles, by_whom, own_code(where))
+            own = own_code(where)
+            return python_parts(obstacles.form, obstacles, own, own, own)
         decoding = counted(decode_threads_beside(loader), "decode thread")
         if loader.num_workers and loader.worker_backend != "thread":
             decoding += " each"
