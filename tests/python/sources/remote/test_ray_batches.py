@@ -215,10 +215,9 @@ def test_the_parts_of_samples_are_said(cluster, folder):
         assert others == [f"  [1]: {own}", f"  [2]: {own}"]
     if native is not None:
         with on_ray(ImageFolder(folder, T.Compose(STEPS)), 2, 1) as loader:
-            assert parts(loader)[0] == (
-                "  pictures [0]: made natively, 1 Ray actor with 1 decode thread each, straight into the "
-                "batch"
-            )
+            actors = "1 Ray actor with 1 decode thread each"
+            picture = f"  pictures [0]: made natively, {actors}, straight into the batch"
+            assert parts(loader)[0] == picture
 
 
 # --- pictures, which the actors' decode threads make ------------------------------------------------
