@@ -191,7 +191,9 @@ def test_an_encoded_picture_that_is_native(root, options, where):
         f"  [2]: {own}",
     ]
     assert parts_after(loader) == expected
-    assert parts_after(loader) == expected  # an epoch that goes on with what is known
+    iterator = iter(loader)  # an epoch that has no batch yet goes on with what is known
+    assert parts(loader) == expected
+    del iterator
 
 
 @pytest.mark.parametrize(("options", "where"), WHERE)
@@ -259,12 +261,12 @@ def test_a_layout(root):
 
 
 def test_samples_of_several_numbers_of_pictures(root):
-    counts = iter([1, 2, 12, 1, 9, 1])
+    counts = iter([1, 12, 2])
 
     def make(path):
         return [EncodedImage(path, KNOWN)] * next(counts)
 
-    loader = FastLoader(Own(root, make), 1, collate_fn=as_they_are)
+    loader = FastLoader(Own(root, make), 2, collate_fn=as_they_are)
     (line,) = parts_after(loader)
     assert line.startswith("  pictures [0] to [11]: made natively")
 
