@@ -185,7 +185,8 @@ class EncodedBatch:
     samples were made, ``why`` in words. ``parts``: the pictures of the columns, if a worker has made
     them, ``drawn_by`` what they are drawn by then. ``notes``: what was noted of the pictures of a
     finished batch, ``records`` what was drawn for them, as `DrawnBatch`; ``left_out``: whether none of
-    its samples is left."""
+    its samples is left. ``told``: as `EncodedCollation` makes it, by whom each picture of a sample is
+    made, and once it is done, where each stands, too."""
 
     tree: Any
     files: EncodedFiles
@@ -201,6 +202,7 @@ class EncodedBatch:
     notes: PictureNotes | None = None
     records: list[Any] = dataclasses.field(default_factory=list)
     left_out: bool = False
+    told: tuple[Any, ...] = ()  # of `Made`, then of `Told`
 
     def pin_memory(self) -> EncodedBatch:
         """Pins what is finished, where torch pins a batch."""

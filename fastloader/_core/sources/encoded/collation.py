@@ -36,6 +36,7 @@ from fastloader._core.sources.encoded.batch import (
     Follows,
 )
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
+from fastloader._core.sources.encoded.told import ALONE, AS_KEPT, TOGETHER, Made, Told, told_of
 from fastloader._core.sources.names import named
 from fastloader.datasets.companions import EncodedMask
 from fastloader.datasets.encoded import (
@@ -192,6 +193,7 @@ def make(batch: EncodedBatch, asked: _Asked) -> None:
 
 
 _KNOWN = len(OF_TORCH) + len(ENCODED)  # the functions of torch's map, and ours
+_MOST_TOLD = 64  # of the lists of `EncodedCollation._told`
 
 
 # How torch begins when it cannot stack, and what is added.
@@ -234,6 +236,8 @@ class EncodedCollation:
         self.makes = makes
         self.native = native
         self.on_error = on_error
+        # What the loop is told, by whom the pictures of a batch are made.
+        self._told: dict[tuple[Made, ...], tuple[Told, ...]] = {}
 
     def __call__(self, samples: Any) -> Any:
         # One try for all ways, because a call more is much beside a small batch.
@@ -263,9 +267,24 @@ class EncodedCollation:
             if self.collate_fn is not default_collate or not str(error).startswith(_UNEQUAL):
                 raise
             raise RuntimeError(f"{error}{_SIZES}") from error
-        if self.makes and type(batch) is EncodedBatch and batch.columns:
+        if type(batch) is not EncodedBatch:
+            return batch
+        if self.makes and batch.columns:
             make(batch, _asked(self.token))
+        if batch.told:
+            batch.told = self._told.get(batch.told) or self._find_places(samples, batch.told)
         return batch
+
+    def _find_places(self, samples: Any, made: tuple[Made, ...]) -> tuple[Told, ...]:
+        """Returns what the loop is told, which is found out once for all batches whose pictures are made
+        by the same. Of samples with several numbers of pictures, the one with the most speaks."""
+        sample = samples
+        if self.batched:
+            sample = max(samples, key=lambda each: len(_encoded_in(each)))
+        if len(self._told) >= _MOST_TOLD:
+            self._told = {}
+        told = self._told[made] = told_of(sample, made)
+        return told
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if self.batched else [samples])):
@@ -276,8 +295,11 @@ class EncodedCollation:
             return _encoded(default_convert(tree), kept.columns, None)
         making = Making(samples if self.batched else [samples], self)
         finished = making.finished()
-        why = making.why or f"collate_fn is {named(self.collate_fn)}, which gets tensors"
-        batch = _made_batch(None, making.made, why)
+        gets = f"collate_fn is {named(self.collate_fn)}, which gets tensors"
+        if type(self.collate_fn) is Layout:
+            gets = f"{self.collate_fn}, which lays out tensors"
+        batch = _made_batch(None, making.made, making.why or gets)
+        batch.told = making.by_whom(gets)
         batch.notes, batch.records = making.notes, making.records
         batch.left_out = not finished
         if finished:
@@ -310,6 +332,7 @@ class Making:
         self._drawn_by = self._asked.drawn_by(len(samples) if collation.batched else None)
         self.why = ""
         self._policy = NotedPolicy(collation.on_error)
+        self._whys: dict[int, str] = {}  # by the place of the pictures that are made each by itself
         self._bad: dict[int, BaseException] = {}  # by the position of the sample
         self.notes = PictureNotes(len(samples), self._policy.noted)
         self.records: list[DrawnBatch] = []
@@ -339,6 +362,15 @@ class Making:
         self._pictures = [self._pictures[row] for row in kept]
         return rebuild([self._samples[row] for row in kept], self._filling())
 
+    def by_whom(self, else_why: str) -> tuple[Made, ...]:
+        """Returns by whom the pictures are made, in their places of the samples, once these are
+        finished. ``else_why``: what keeps them from the loop if their transform does not."""
+        how = ALONE if self._drawn_by is None else TOGETHER
+        return tuple(
+            Made(ALONE if place in self._whys else how, self._whys.get(place) or else_why)
+            for place in range(max(map(len, self._images)))
+        )
+
     def _filling(self) -> Callable[[Any, Any], Any]:
         pictures = itertools.chain.from_iterable(self._pictures)
         laid_out = type(self._collation.collate_fn) is Layout
@@ -357,7 +389,9 @@ class Making:
 
     def _make_alone(self, row: int, place: int) -> None:
         image = self._images[row][place]
-        self.why = self.why or read_transform(image.transform).why
+        why = read_transform(image.transform).why
+        self.why = self.why or why
+        self._whys.setdefault(place, why)
         if self._native is not None and self._native[1] != Decode():
             mode, truncated = self._native[1].mode, self._native[1].truncated
             raise ValueError(
@@ -441,6 +475,8 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
         batch = _encoded(tree, kept.columns, len(samples))
         if kept.made:
             batch.made, batch.why = batch.made + kept.made, batch.why or why
+            # Those of which a function's containers were made are not told from the others.
+            batch.told = (Made(ALONE, f"{why}, of some of them"),)
         return batch
     # The places are where nobody would find them, in a sequence of one's own for example.
     made = sum(map(count_pictures, kept.columns))
@@ -469,7 +505,8 @@ def _map(kept: Keeping) -> dict[Any, Any]:
 
 def _made_batch(tree: Any, made: int, why: str) -> EncodedBatch:
     """Makes a batch whose pictures were all made with their samples."""
-    return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why)
+    told = (Made(ALONE, why),)
+    return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why, told=told)
 
 
 def _places(tree: Any) -> list[int]:
@@ -520,6 +557,7 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
     finished: dict[int, Any] = {}
     taken = TakenApart()
     made, why, number = 0, "", 0
+    told = [AS_KEPT] * len(columns)
     for place, column in enumerate(columns):
         refused = taken.add(number, column)
         number += column[0].draws
@@ -529,9 +567,12 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
         finished[place] = _make_column(column, samples)
         made += count_pictures(column)
         why = why or refused
+        told[place] = Made(ALONE, refused)
     if any(type(each) is not EncodedPlace or each.column != n for n, each in finished.items()):
         tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
-    return taken.batch(tree, samples, made, why)
+    batch = taken.batch(tree, samples, made, why)
+    batch.told = tuple(told)
+    return batch
 
 
 class TakenApart:
