@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, default_collate, default_convert, 
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.batch.layout import Layout
-from fastloader._core.batch.tree import rebuild
+from fastloader._core.batch.tree import Key, rebuild
 from fastloader._core.machine import identity
 from fastloader._core.machine.limits import counted
 from fastloader._core.machine.process import ProcessLock
@@ -251,9 +251,28 @@ class EncodedCollation:
             if self.collate_fn is not default_collate or not str(error).startswith(_UNEQUAL):
                 raise
             raise RuntimeError(f"{error}{_SIZES}") from error
-        if self.makes and type(batch) is EncodedBatch and batch.columns:
-            make(batch, _asked(self.token))
+        if type(batch) is EncodedBatch:
+            if self.makes and batch.columns:
+                make(batch, _asked(self.token))
+            if batch.made:
+                batch.made_under = self._keys_of_pictures(samples)
         return batch
+
+    def _keys_of_pictures(self, samples: Any) -> frozenset[Key] | None:
+        """Returns the outermost keys of encoded pictures in a batch of these samples; None if that is up
+        to the user's collate_fn."""
+        torchs = self.collate_fn is default_collate or self.collate_fn is default_convert
+        if not torchs and type(self.collate_fn) is not Layout:
+            return None
+        found: set[Key] = set()
+
+        def note(each: Any, key: Key) -> Any:
+            if type(each) is EncodedImage:
+                found.add(key)
+            return each
+
+        rebuild(samples[0] if self.batched else samples, note)
+        return frozenset(found)
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if self.batched else [samples])):

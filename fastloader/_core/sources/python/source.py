@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation import EpochDraws
+from fastloader._core.batch.image_leaves import MadeUnder, made_under_only
 from fastloader._core.handoff import Fallback, Handoff
 from fastloader._core.machine import devices
 from fastloader._core.machine.limits import (
@@ -208,6 +209,9 @@ class PythonPlan:
         normalized: Normalization | None,
     ) -> None:
         self.normalization = normalized
+        self.made_under: MadeUnder = source.encoded.made_under
+        if in_place is not None:
+            self.made_under = made_under_only(in_place.images.form.picture_key)
         self._loader = loader
         self._source = source
         self._in_place = in_place
