@@ -198,10 +198,13 @@ class DeliveryIterator(LoopIterator):
     )
 
     def __init__(
-        self, batches: Iterator[Any], statistics: Statistics, leaf_check: LeafCheck
+        self,
+        batches: Iterator[Any],
+        statistics: Statistics,
+        leaf_check: LeafCheck | None = None,
     ) -> None:
         super().__init__(statistics)
-        self._leaf_check = leaf_check
+        self._leaf_check = leaf_check or LeafCheck()  # whose warning it says
         self._batches: Iterator[Any] | None = batches
         self._num_yielded = 0
         self._opens = getattr(batches, "_lays_out", False) is True
