@@ -48,7 +48,7 @@ def find_images(
     others: list[Leaf] = []
     wanted = normalization.image_key
     for index, (leaf, key) in enumerate(zip(tree.leaves, tree.keys, strict=True)):
-        if wanted is not None and not normalization.names(key):
+        if index in tree.masks or (wanted is not None and not normalization.names(key)):
             continue
         if normalization.done and _is_normalized(leaf, normalization):
             tree.leaves[index] = normalization.laid_out(leaf)
@@ -274,13 +274,20 @@ def _no_image(
         f"mean, std or dtype asks for normalised images, but the batch has no image{where}: "
         f"an image leaf is {wanted}; this batch holds {described(leaves)}. "
     )
+    if tree.masks:
+        masks = " and ".join(f"[{tree.keys[index]!r}]" for index in tree.masks)
+        text += f"A tv_tensors.Mask, as {masks}, is never an image. "
     named = normalization.image_key
     if named is not None and len(named) > len(keys or ()):  # the others hold images
         kept = [key for key in named if key not in (keys or ())]
         shown = repr(kept[0] if len(kept) == 1 else kept)
         return ValueError(f"{text}Let the samples have one there, or give image_key={shown}.")
     # Those under the keys that were asked for are no images, or there would be no error.
-    elsewhere = [repr(key) for key, leaf in leaves if as_image(leaf, normalization) is not None]
+    elsewhere = [
+        repr(key)
+        for index, (key, leaf) in enumerate(leaves)
+        if index not in tree.masks and as_image(leaf, normalization) is not None
+    ]
     if elsewhere:
         return ValueError(f"{text}Give image_key={' or '.join(elsewhere)}, or leave it out.")
     looked_at = [leaf for key, leaf in leaves if normalization.names(key)]

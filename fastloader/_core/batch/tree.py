@@ -195,6 +195,11 @@ def _rebuild_sequence(value: Any, items: list[Any]) -> Any:
 # dense CPU tensor. Everything else travels as it is.
 
 
+class MaskLeaf(torch.Tensor):
+    """Masks that were collated for a delivery that normalises: they are never an image leaf. The class
+    lasts until the delivery opens the batch, and the loop gets a plain tensor."""
+
+
 @dataclasses.dataclass
 class BatchTree:
     """A flattened batch. ``template`` is the batch with LeafPlaces and Movables in it."""
@@ -202,6 +207,7 @@ class BatchTree:
     template: Any
     leaves: list[torch.Tensor]
     keys: list[Key]  # the outermost index or key that leads to each leaf
+    masks: list[int]  # the numbers of the leaves that were a MaskLeaf
 
 
 # The first ones are made once. A batch rarely has more leaves.
@@ -211,8 +217,13 @@ _LEAF_PLACES = tuple(LeafPlace(index) for index in range(64))
 def flatten(batch: Any) -> BatchTree:
     leaves: list[torch.Tensor] = []
     keys: list[Key] = []
+    masks: list[int] = []
 
     def leave(value: Any, key: Key) -> Any:
+        if type(value) is MaskLeaf:
+            value = value.as_subclass(torch.Tensor)
+            if is_leaf(value):
+                masks.append(len(leaves))
         if is_leaf(value):
             number = len(leaves)
             leaves.append(value)
@@ -222,7 +233,7 @@ def flatten(batch: Any) -> BatchTree:
             return Movable(value)
         return value
 
-    return BatchTree(rebuild(batch, leave, None), leaves, keys)
+    return BatchTree(rebuild(batch, leave, None), leaves, keys, masks)
 
 
 def unflatten(template: Any, outputs: Sequence[torch.Tensor], move: Callable[[Any], Any]) -> Any:

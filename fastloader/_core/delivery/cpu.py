@@ -16,6 +16,7 @@ from fastloader._core.batch.augmentation import EpochDraws, Records, make_augmen
 from fastloader._core.batch.image_leaves import Image, as_image, check_others, find_images
 from fastloader._core.batch.tree import (
     Key,
+    MaskLeaf,
     flatten,
     is_leaf,
     rebuild,
@@ -119,6 +120,8 @@ class CpuPath(DeliveryPath):
                     else:
                         later.append((key, value, normalized))
                     return normalized
+            elif type(value) is MaskLeaf:
+                return value.as_subclass(torch.Tensor)
             return value
 
         delivered = rebuild(batch, visit)
