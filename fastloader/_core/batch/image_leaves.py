@@ -144,11 +144,13 @@ class LeafCheck:
     the user has said which they are, and nothing is checked.
 
     Attributes: ``made_under``, of the epoch's source; ``warning``, what the training loop's thread is to
-    say, which is empty for nothing.
+    say, which is empty for nothing; ``lays_out``, whether a `Layout` collates the batches, whose samples
+    are meant to differ in shape.
     """
 
     def __init__(self) -> None:
         self.made_under: MadeUnder = made_none
+        self.lays_out = False
         self.warning = ""
         self._warned = False
 
@@ -169,7 +171,7 @@ class LeafCheck:
             threes = [(key, leaf) for key, leaf, shape in found if shape[-3] == 3]
             beside = [each for each in others if _has_three_channels(each[1])]
             self._refuse_masks(ones, threes or beside, normalization)
-        if not self._warned:
+        if not (self._warned or self.lays_out):
             self._note_shapes(found)
 
     def _refuse_masks(
@@ -184,9 +186,7 @@ class LeafCheck:
         """Notes the warning, if image leaves that no source made have several shapes."""
         first = None
         for key, leaf, shape in found:
-            # The pictures of a `Ragged` have no shape in common.
-            joined = len(shape) == 4 and shape[0] == shape[2] == 1
-            if joined or self.made_under(key) is not False:
+            if self.made_under(key) is not False:
                 continue
             if first is None:
                 first = key, leaf, shape

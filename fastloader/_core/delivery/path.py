@@ -204,10 +204,11 @@ class DeliveryIterator(LoopIterator):
         leaf_check: LeafCheck | None = None,
     ) -> None:
         super().__init__(statistics)
-        self._leaf_check = leaf_check or LeafCheck()  # whose warning it says
         self._batches: Iterator[Any] | None = batches
         self._num_yielded = 0
         self._opens = getattr(batches, "_lays_out", False) is True
+        self._leaf_check = leaf_check or LeafCheck()  # whose warning it says
+        self._leaf_check.lays_out = self._opens
         self._unopened: list[Any] = []  # a batch that is not opened yet: Ctrl-C may come in between
         # The source would warn of a wrong length too early, because it is ahead, and on a thread of
         # ours. This iterator warns in its place.
