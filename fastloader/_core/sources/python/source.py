@@ -210,7 +210,7 @@ class PythonPlan:
     ) -> None:
         self.normalization = normalized
         self.made_under: MadeUnder = source.encoded.made_under
-        if in_place is not None:
+        if isinstance(in_place, InPlace):  # of pictures, whatever stands in
             self.made_under = made_under_only(in_place.images.form.picture_key)
         self._loader = loader
         self._source = source
