@@ -166,14 +166,15 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         mean, std: one number per channel (1 to 4), in 0..1; one of the two alone means mean 0 or std 1.
             Given, every *image leaf* of a batch, that is a uint8 tensor of 4 dimensions with
             ``len(mean)`` channels (NCHW or NHWC), arrives as ``(x/255 - mean)/std`` of shape
-            (N, C, H, W). A known transform that ends in a Normalize of the same values counts once.
-            None for both (default) leaves images alone, unless dtype is given.
+            (N, C, H, W), and clips of 5 dimensions as (N, T, C, H, W). A known transform that ends in a
+            Normalize of the same values counts once. None for both (default) leaves images alone, unless
+            dtype is given.
         dtype: normalised images are torch.float32 (default), torch.float16 or torch.bfloat16. Given
             without mean and std, it scales images to 0..1, as torchvision's ToTensor does.
-        channels_last: True gives normalised images in ``torch.channels_last`` memory format, and False
-            (default) as contiguous NCHW.
-        image_key: the index or key of the image in the batch, for batches in which something else is
-            shaped like an image; None (default) takes every image leaf.
+        channels_last: True gives normalised images, and each frame of clips, in ``torch.channels_last``
+            memory format, and False (default) as contiguous NCHW.
+        image_key: the index or key of the image in the batch, or a list of these, for batches in which
+            something else is shaped like an image; None (default) takes every image leaf.
         batch: how samples are laid out without a collate_fn. "stack" (default) is default_collate. Else
             the outermost container of the samples is transposed: "list" leaves tensors in lists, "pad"
             gives pictures (C, H, W) as a `Padded` and the rest as "list", "nested" gives jagged tensors,
@@ -240,7 +241,7 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         std: Sequence[float] | None = None,
         dtype: torch.dtype | None = None,
         channels_last: bool = False,
-        image_key: int | str | None = None,
+        image_key: int | str | Sequence[int | str] | None = None,
         batch: Literal["stack", "list", "pad", "nested", "packed"] = "stack",
         pad_to: int = 1,
         pad_value: float = 0,

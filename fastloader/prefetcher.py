@@ -33,11 +33,13 @@ class DevicePrefetcher(Generic[T_co]):
             one.
         mean, std: One number per channel, in 0..1; None (default) for none. Image leaves (uint8, 4
             dimensions, ``len(mean)`` channels, NCHW or NHWC, values 0..255) arrive as
-            ``(x/255 - mean)/std`` of shape (N, C, H, W).
+            ``(x/255 - mean)/std`` of shape (N, C, H, W). So do clips of 5 dimensions, of shape
+            (N, T, C, H, W).
         dtype: The type of the normalised images: float32 (default), float16 or bfloat16. If only this is
             given, images arrive in 0..1.
         channels_last: Whether normalised images lie channels_last in memory; default False.
-        image_key: The index or key of the image in the batch; None (default) finds it.
+        image_key: The index or key of the image in the batch, or a list of these; None (default) finds
+            the images.
         depth: How many batches are in the ring and under way on the device. None (default) leaves the
             choice to fastloader, and "auto" does as in `FastLoader`.
 
@@ -58,7 +60,7 @@ class DevicePrefetcher(Generic[T_co]):
         std: Sequence[float] | None = None,
         dtype: torch.dtype | None = None,
         channels_last: bool = False,
-        image_key: int | str | None = None,
+        image_key: int | str | Sequence[int | str] | None = None,
         depth: int | Literal["auto"] | None = None,
     ) -> None:
         if not hasattr(iterable, "__iter__"):

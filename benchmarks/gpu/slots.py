@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from device import Device
 
+from fastloader._core.batch.image_leaves import made_none
 from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.delivery.path import DeliverySpec
 from fastloader._core.handoff import Handoff, Slots
@@ -93,6 +94,7 @@ class SlotPlan:
     normalization = draws = None
     normalizes = exclusive = pins = False
     fills_slots = ahead = True
+    made_under = staticmethod(made_none)
 
     def __init__(self, contents: Contents, count: int) -> None:
         self._contents, self._count = contents, count

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from fastloader._core.batch.augmentation import EpochDraws
+from fastloader._core.batch.image_leaves import MadeUnder
 from fastloader._core.observation.statistics import Figures, Statistics
 from fastloader._core.observation.tuning import DepthRule
 from fastloader._core.order.epoch_order import EpochOrder
@@ -197,6 +198,9 @@ class Plan(Protocol):
     exclusive: bool
     # Whether batches that are delivered on the CPU are to lie in pinned memory.
     pins: bool
+    # Which pictures the source itself makes, by their outermost key in a batch. A delivery may keep this
+    # for longer than the plan, so that it does not hold the loader.
+    made_under: MadeUnder
     # What ``num_workers`` counts: one of the words in `machine.worker_count`. Empty if nobody is
     # warned of too many.
     workers: str

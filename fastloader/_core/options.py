@@ -63,6 +63,7 @@ from fastloader.transforms._normalization import (
     MAX_CHANNELS,
     Normalization,
     check_same_values,
+    checked_keys,
 )
 from fastloader.transforms._reader.chain import own_normalization, step_to_floats
 from fastloader.transforms.transform import shown
@@ -87,7 +88,7 @@ def check_picture_arguments(loader: Loader) -> None:
         if form is None:
             continue
         if collated:
-            _check_key(dataset, form, wanted.image_key)
+            _check_keys(dataset, form, wanted.image_key)
         # A column may be an image leaf, too.
         if form.reader is None and _transforms_alone(dataset):
             _check_floats(dataset, wanted, collated)
@@ -127,13 +128,16 @@ def _form_of(dataset: Any) -> SampleForm | None:
     return form if isinstance(form, SampleForm) else None
 
 
-def _check_key(dataset: Any, form: SampleForm, key: int | str | None) -> None:
-    picture = 0 if form.keys is None else form.keys[0]
-    if form.reader is None and key not in (None, picture):
-        raise ValueError(
-            f"image_key={key!r}: the picture of a sample of {type(dataset).__name__} is under "
-            f"{picture!r}. Leave image_key out, or give image_key={picture!r}"
-        )
+def _check_keys(dataset: Any, form: SampleForm, keys: tuple[int | str, ...] | None) -> None:
+    picture = form.picture_key
+    if form.reader is not None:
+        return
+    for key in keys or ():
+        if key != picture:
+            raise ValueError(
+                f"image_key={key!r}: the picture of a sample of {type(dataset).__name__} is under "
+                f"{picture!r}. Leave image_key out, or give image_key={picture!r}"
+            )
 
 
 def _transforms_alone(dataset: Any) -> bool:
@@ -381,6 +385,7 @@ class LoaderOptions(OwnArguments):
                 raise ValueError(f"{name} is for batch='pad', and batch is {self.batch!r}")
         if self.batch == "stack":
             return
+        checked_keys(self.image_key)
         # Frameworks make a loader again with the collate_fn that it has.
         if collate_fn is not None and collate_fn is not default_collate:
             raise ValueError(
@@ -409,7 +414,7 @@ class LoaderOptions(OwnArguments):
             )
         pad_to, value = operator.index(self.pad_to), float(self.pad_value)
         value = int(value) if value.is_integer() else value
-        return Layout(self.batch, pad_to, value, self.image_key, channels, plain)
+        return Layout(self.batch, pad_to, value, checked_keys(self.image_key), channels, plain)
 
 
 def _warn_of_method(method: str, what: str, instead: str) -> None:

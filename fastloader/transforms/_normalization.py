@@ -30,17 +30,22 @@ class Normalization:
     """Says how the image leaves of a batch are normalised.
 
     ``mean`` and ``std`` are in 0..1. If both are None, they are 0 and 1 for any number of channels,
-    which is torchvision's ToTensor. ``image_key`` names the image leaf; None finds every leaf that
-    looks like one. ``done``: the samples come as floats already, which the dataset's own transform has
-    normalised by the same mean and std; dtype and memory format are left to do.
+    which is torchvision's ToTensor. ``image_key`` holds the outermost keys of the image leaves; None
+    finds every leaf that looks like one. ``done``: the samples come as floats already, which the
+    dataset's own transform has normalised by the same mean and std; dtype and memory format are left to
+    do.
     """
 
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     dtype: torch.dtype
     channels_last: bool
-    image_key: int | str | None
+    image_key: tuple[int | str, ...] | None
     done: bool = False
+
+    def names(self, key: Any) -> bool:
+        """Returns whether a leaf under this outermost key may be an image leaf."""
+        return self.image_key is None or key in self.image_key
 
     def same_values(self, other: Normalization) -> bool:
         """Returns whether both make the same floats of a picture, apart from dtype and memory format."""
@@ -71,8 +76,12 @@ class Normalization:
         return scale.tolist(), bias.tolist()
 
     def output(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
-        """Makes uninitialised memory for normalised images of ``shape`` (N, C, H, W). The current
-        stream of ``device`` owns it."""
+        """Makes uninitialised memory for normalised images of ``shape``, (N, C, H, W) or
+        (N, T, C, H, W). The current stream of ``device`` owns it."""
+        if len(shape) == 5 and self.channels_last:  # each frame, for which torch has no format
+            n, t, c, h, w = shape
+            images = torch.empty((n, t, h, w, c), dtype=self.dtype, device=device)
+            return images.permute(0, 1, 4, 2, 3)
         memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
         return torch.empty(
             tuple(shape), dtype=self.dtype, device=device, memory_format=memory_format
@@ -80,6 +89,9 @@ class Normalization:
 
     def laid_out(self, images: torch.Tensor) -> torch.Tensor:
         """Returns normalised images in the dtype and memory format that are asked for."""
+        if images.dim() == 5:
+            frames = self.laid_out(images.flatten(0, 1))
+            return frames.view(images.shape)
         memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
         return images.to(self.dtype).contiguous(memory_format=memory_format)
 
@@ -178,15 +190,12 @@ def make_normalization(
     std: Sequence[float] | None,
     dtype: torch.dtype | None,
     channels_last: bool,
-    image_key: int | str | None,
+    image_key: int | str | Sequence[int | str] | None,
 ) -> Normalization | None:
     """Checks the arguments and makes the normalisation; None if mean, std and dtype are all None."""
     if not isinstance(channels_last, bool):
         raise TypeError(f"channels_last must be a bool, got {channels_last!r}")
-    if image_key is not None and (
-        isinstance(image_key, bool) or not isinstance(image_key, int | str)
-    ):
-        raise TypeError(f"image_key must be an index or a key of the batch, got {image_key!r}")
+    keys = checked_keys(image_key)
     if mean is None and std is None and dtype is None:
         if channels_last or image_key is not None:
             given = "channels_last=True" if channels_last else f"image_key={image_key!r}"
@@ -217,7 +226,7 @@ def make_normalization(
                 f"mean has {len(checked_mean)} values and std has {len(checked_std)}; "
                 "both need one per channel"
             )
-    made = Normalization(checked_mean, checked_std, dtype, channels_last, image_key)
+    made = Normalization(checked_mean, checked_std, dtype, channels_last, keys)
     if checked_mean is not None:
         with np.errstate(over="ignore"):
             scale, bias = made.constants(len(checked_mean))
@@ -227,6 +236,25 @@ def make_normalization(
                 f"scale 1/(255*std) = {scale}, bias -mean/std = {bias}"
             )
     return made
+
+
+def checked_keys(image_key: Any) -> tuple[int | str, ...] | None:
+    """Checks the argument ``image_key``: returns its keys, each once, or None if it is None."""
+    if image_key is None:
+        return None
+    keys = image_key if isinstance(image_key, list | tuple) else (image_key,)
+    for key in keys:
+        if isinstance(key, bool) or not isinstance(key, int | str):
+            inside = "" if key is image_key else f", in which {key!r} is neither"
+            raise TypeError(
+                "image_key must be an index or a key of the batch, or a list of these, got "
+                f"{image_key!r}{inside}"
+            )
+    if not keys:
+        raise ValueError(
+            f"image_key={image_key!r} names no image; leave it out for every image leaf"
+        )
+    return tuple(dict.fromkeys(keys))
 
 
 def _refuse_bytes(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch.utils.data import default_collate
 
+from fastloader._core.batch.image_leaves import made_none
 from fastloader._core.handoff import SamplePart, Source
 from fastloader._core.observation.statistics import Figures, LoopIterator, Stage
 from fastloader._core.sources.arguments import check_no_image_options
@@ -47,6 +48,7 @@ class ToyPlan:
     normalization = draws = None
     normalizes = exclusive = pins = False
     fills_slots = ahead = True
+    made_under = staticmethod(made_none)
     workers = ""
     iterator = ToyIterator
 

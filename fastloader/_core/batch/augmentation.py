@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._core.batch.tree import BatchTree, Image
+from fastloader._core.batch.image_leaves import Image
+from fastloader._core.batch.tree import BatchTree
 from fastloader._core.machine import extension
 from fastloader.transforms._erasing import Erasing, below, between, numbers_of, uniform_of
 from fastloader.transforms._normalization import Normalization, make_spec
@@ -444,7 +445,7 @@ class Augmentation:
         """Returns (the image leaf, the target leaf or None without mixing).
 
         Raises:
-            ValueError: if a batch has none of them or several.
+            ValueError: if a batch has none of them or several, or clips in the place of images.
         """
         if len(images) != 1:
             raise ValueError(
@@ -452,6 +453,11 @@ class Augmentation:
                 "that is meant by image_key"
             )
         (image,) = images
+        if images[image].clips is not None:
+            raise ValueError(
+                f"clips cannot be erased or mixed, only images: the leaf under {tree.keys[image]!r} has "
+                f"shape {tuple(tree.leaves[image].shape)}; erase and mix clips in the training loop"
+            )
         if self.mixing is None:
             return image, None
         found = [i for i, key in enumerate(tree.keys) if key == self.target_key and i != image]

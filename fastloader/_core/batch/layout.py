@@ -101,7 +101,7 @@ class Layout:
     Args:
         kind: one of `LAYOUTS`, but for "stack", which is default_collate.
         pad_to, pad_value: the arguments of the loader.
-        image_key: the loader's; None takes every picture.
+        image_key: the keys of the loader's; None takes every picture.
         normalized: how many channels pictures have of which the delivery makes floats; empty if it makes
             none.
         plain: whether the loop gets batches as they are collated, with nothing done on the way.
@@ -110,7 +110,7 @@ class Layout:
     kind: str
     pad_to: int
     pad_value: float
-    image_key: int | str | None
+    image_key: tuple[int | str, ...] | None
     normalized: tuple[int, ...]
     plain: bool
 
@@ -124,15 +124,30 @@ class Layout:
 
     def __call__(self, samples: list[Any]) -> Any:
         batch = transposed(samples, self._collated)
-        if self.kind == "pad" and not (
-            _holds_ragged(batch) or any(map(_are_parts, _of_top(batch)))
-        ):
-            where = "" if self.image_key is None else f" under image_key={self.image_key!r}"
-            raise ValueError(
-                f"{self}: there is no picture{where} to pad. A picture is a tensor (C, H, W) of bytes "
-                f"or floats with one or three channels; a sample holds {_described(samples[0])}"
-            )
+        if self.kind == "pad":
+            self._check_pictures(batch, samples)
         return batch
+
+    def _check_pictures(self, batch: Any, samples: list[Any]) -> None:
+        """
+        Raises:
+            ValueError: if there is nothing to pad, or nothing under a key of ``image_key``.
+        """
+        pads = _holds_ragged(batch) or any(map(_are_parts, _of_top(batch)))
+        where = "" if pads else " to pad"
+        for key in self.image_key or ():
+            try:
+                found = type(batch[key]) is Ragged or _are_parts(batch[key])
+            except (TypeError, LookupError):
+                found = False
+            if not found:
+                where = f" under image_key={key!r} to pad"
+                break
+        if where:
+            raise ValueError(
+                f"{self}: there is no picture{where}. A picture is a tensor (C, H, W) of bytes or "
+                f"floats with one or three channels; a sample holds {_described(samples[0])}"
+            )
 
     def _collated(self, values: list[Any], key: Any) -> Any:
         """Collates what stands in one place of every sample."""
@@ -175,7 +190,8 @@ class Layout:
     def _tensors(self, values: list[torch.Tensor], key: Any) -> Any:
         if not self.joins:
             return values
-        pictures = self.image_key in (None, key) and all(map(_is_picture, values))
+        named = self.image_key is None or key in self.image_key
+        pictures = named and all(map(_is_picture, values))
         if pictures and self._are_alike(values, key):
             return self._ragged(values, pictures=True)
         if self.kind in ("list", "pad"):

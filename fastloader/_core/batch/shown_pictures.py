@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastloader._core.batch.tree import Key, described, rebuild
+from fastloader._core.batch.image_leaves import described
+from fastloader._core.batch.tree import Key, rebuild
 from fastloader.transforms._normalization import Normalization
 
 _LABELS = ("label", "labels", "target", "targets", "y")
@@ -62,12 +63,14 @@ def _tensors(batch: Any) -> list[tuple[Key, torch.Tensor]]:
 def _normalised(
     leaves: list[tuple[Key, torch.Tensor]], normalization: Normalization | None
 ) -> torch.Tensor | None:
-    """Finds the leaf that the loader has normalised, as (N, C, H, W)."""
+    """Finds the leaf that the loader has normalised, as (N, C, H, W): of clips the first frames."""
     if normalization is None:
         return None
     for key, leaf in leaves:
-        if normalization.image_key is not None and key != normalization.image_key:
+        if not normalization.names(key):
             continue
+        if leaf.is_floating_point() and leaf.dim() == 5 and leaf.shape[1] > 0:
+            leaf = leaf[:, 0]
         if leaf.is_floating_point() and leaf.dim() == 4:
             if normalization.allows_channels(leaf.shape[1]):
                 return leaf

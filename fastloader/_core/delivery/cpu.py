@@ -13,11 +13,10 @@ from torch.utils.data._utils import pin_memory
 
 from fastloader._core.batch.augment_in_torch import apply
 from fastloader._core.batch.augmentation import EpochDraws, Records, make_augment_spec
+from fastloader._core.batch.image_leaves import Image, as_image, check_others, find_images
 from fastloader._core.batch.tree import (
-    Image,
     Key,
-    as_image,
-    find_images,
+    MaskLeaf,
     flatten,
     is_leaf,
     rebuild,
@@ -59,6 +58,7 @@ class CpuPath(DeliveryPath):
         self._delivers = False
         # Native specs by shape and strides, of images that need no copy first. A loop has few shapes,
         # and a spec is cheap to make again, so this cache may be cleared when it is full.
+        # With each the shape of the clips, if its leaf holds clips.
         self._specs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = {}
 
     def begin(
@@ -88,7 +88,8 @@ class CpuPath(DeliveryPath):
     def lay_out(self, batch: Any) -> Any:
         """Delivers a batch whose samples come normalised. A collate_fn may have made bytes of them."""
         tree = flatten(batch)
-        for index in find_images(tree, dataclasses.replace(self._own_normalization, done=True)):
+        done = dataclasses.replace(self._own_normalization, done=True)
+        for index in find_images(tree, done, self.leaf_check):
             normalized = self._normalized(tree.leaves[index])
             assert normalized is not None  # it is an image
             tree.leaves[index] = normalized
@@ -98,28 +99,51 @@ class CpuPath(DeliveryPath):
         if draws is not None:
             return self._deliver_augmented(batch, draws)
         # One pass over the containers is enough, because nothing but the images changes.
-        wanted = self._own_normalization.image_key
-        found = False
+        normalization = self._own_normalization
+        wanted = normalization.image_key
+        # An image leaf as (key, leaf, its normalised form), apart from those that follow it: the usual
+        # batch has one, for which nothing more is called.
+        first: tuple[Key, torch.Tensor, torch.Tensor] | None = None
+        later: list[tuple[Key, torch.Tensor, torch.Tensor]] = []
+        others: list[tuple[Key, torch.Tensor]] = []
 
         def visit(value: Any, key: Key) -> Any:
-            nonlocal found
+            nonlocal first
             if type(value) is torch.Tensor and value.dtype is torch.uint8:
-                if (wanted is None or key == wanted) and is_leaf(value):
+                if (wanted is None or normalization.names(key)) and is_leaf(value):
                     normalized = self._normalized(value)
-                    if normalized is not None:
-                        found = True
-                        return normalized
+                    if normalized is None:
+                        others.append((key, value))
+                        return value
+                    if first is None:
+                        first = key, value, normalized
+                    else:
+                        later.append((key, value, normalized))
+                    return normalized
+            elif type(value) is MaskLeaf:
+                return value.as_subclass(torch.Tensor)
             return value
 
         delivered = rebuild(batch, visit)
-        if not found:
-            find_images(flatten(batch), self._own_normalization)  # says what there is instead
+        if first is None:
+            find_images(flatten(batch), normalization)  # says what there is instead
+        else:
+            found = first, *later
+            if others:
+                check_others(others, normalization)
+            if wanted is not None:
+                if len(wanted) > len(found) or {*wanted} != {key for key, _, _ in found}:
+                    find_images(flatten(batch), normalization)  # says what there is instead
+            elif later or others:
+                self.leaf_check.compare(
+                    [(key, leaf, made.shape) for key, leaf, made in found], others, normalization
+                )
         return delivered
 
     def _deliver_augmented(self, batch: Any, draws: EpochDraws) -> Any:
         tree = flatten(batch)
         outputs = list(tree.leaves)
-        images = find_images(tree, self._own_normalization)
+        images = find_images(tree, self._own_normalization, self.leaf_check)
         index, target = draws.augmentation.leaves(tree, images)
         records = draws.next(images[index])
         outputs[index] = self._augmented(images[index], records)
@@ -145,21 +169,25 @@ class CpuPath(DeliveryPath):
             image = as_image(leaf, self._own_normalization)
             if image is None:
                 return None
-            out = self._own_normalization.output(image.shape, image.pixels.device)
-            return self._own_normalization.apply(image.pixels, out)
+            made = self._own_normalization.applied(image.pixels)
+            return made if image.clips is None else made.view(image.delivered)
         key = (leaf.shape, leaf.stride())
-        spec = self._specs.get(key)
-        if spec is None:
+        found = self._specs.get(key)
+        if found is not None:
+            spec, clips = found
+        else:
             image = as_image(leaf, self._own_normalization)
             if image is None:
                 return None
             spec = make_spec(image.shape, image.nhwc, self._own_normalization)
+            clips = None if image.clips is None else image.delivered
             if image.pixels.data_ptr() == leaf.data_ptr():
                 if len(self._specs) >= 64:
                     self._specs.clear()
-                self._specs[key] = spec
+                self._specs[key] = spec, clips
             leaf = image.pixels
-        return torch.from_dlpack(self._pool.normalized(spec, source=leaf.data_ptr()))
+        normalized = torch.from_dlpack(self._pool.normalized(spec, source=leaf.data_ptr()))
+        return normalized if clips is None else normalized.view(clips)
 
     def figures(self) -> Figures:
         seconds, count = self.statistics.total("normalise")
@@ -187,7 +215,7 @@ class CpuIterator(DeliveryIterator):
         ahead: bool,
         done: bool,
     ) -> None:
-        super().__init__(source, path.statistics)
+        super().__init__(source, path.statistics, path.leaf_check)
         self._pin = pin
         self._done = done
         self._ahead = ahead

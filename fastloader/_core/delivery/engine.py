@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fastloader._core.batch.augmentation import EpochDraws, Records, make_augment_spec
-from fastloader._core.batch.tree import find_images, flatten, is_dense
+from fastloader._core.batch.image_leaves import Image, LeafCheck, find_images
+from fastloader._core.batch.tree import flatten, is_dense
 from fastloader._core.handoff import LoopFollower
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.limits import memory_budget
@@ -38,7 +39,8 @@ class PackedLayout:
     """The structure of a packed batch: the native BatchLayout, and how to allocate its outputs."""
 
     native: _native.BatchLayout
-    # (shape, dtype, strides) of each leaf; ((N, C, H, W), None, ()) of an image leaf.
+    # (shape, dtype, strides) of each leaf; ((N, C, H, W), None, ()) of an image leaf,
+    # with T behind N if it has clips.
     outputs: tuple[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]], ...]
     # (leaf of the targets, leaf of their weights): what is mixed after delivery.
     mixed: tuple[int, int] | None = None
@@ -48,8 +50,9 @@ class PackedLayout:
 class Packing:
     """The layouts by which one engine packs."""
 
-    def __init__(self, normalization: Normalization | None) -> None:
+    def __init__(self, normalization: Normalization | None, leaf_check: LeafCheck) -> None:
         self.normalization = normalization
+        self.leaf_check = leaf_check
         self._layouts: dict[Any, PackedLayout] = {}
 
     def pack(
@@ -59,7 +62,9 @@ class Packing:
         layout is made once for each structure and kept. If it is made twice, that only costs a new
         credit."""
         tree = flatten(batch)
-        images = find_images(tree, self.normalization) if self.normalization else {}
+        images: dict[int, Image] = {}
+        if self.normalization:
+            images = find_images(tree, self.normalization, self.leaf_check)
         records, mixed = None, None
         if draws is not None:
             image_leaf, target = draws.augmentation.leaves(tree, images)
@@ -74,7 +79,7 @@ class Packing:
             image = images.get(index)
             if image is not None:
                 sources.append(image.pixels)
-                out = image.shape if records is None else (len(records), *image.shape[1:])
+                out = image.delivered if records is None else (len(records), *image.shape[1:])
                 outputs.append((out, None, ()))
                 key.append((image.shape, image.nhwc, out))
                 continue
@@ -165,6 +170,7 @@ class Engine:
         self,
         device: torch.device,
         normalization: Normalization | None,
+        leaf_check: LeafCheck,
         depth: int,
         rule: DepthRule | None = None,
     ) -> None:
@@ -191,7 +197,7 @@ class Engine:
         # False once the device had no memory for even one batch besides the one that the loop has.
         self.looks_ahead = True
         self.last_layout: PackedLayout | None = None
-        self.packing = Packing(normalization)
+        self.packing = Packing(normalization, leaf_check)
         live_engines.add(self)
 
     def make_credit(self, layout: PackedLayout) -> Credit:

@@ -57,7 +57,7 @@ class EngineIterator(DeliveryIterator):
         on_end: Callable[[Engine], None],
     ) -> None:
         self._epoch = epoch
-        super().__init__(source, statistics)
+        super().__init__(source, statistics, epoch.engine.packing.leaf_check)
         self._ahead = ahead
         self._timeout = 0.0  # seconds that next() waits; 0 for no limit
         # Without look-ahead, the batch that the source gave, until it is in the ring.
@@ -385,11 +385,10 @@ class EnginePath(DeliveryPath):
         device = self.spec.device
         assert device is not None
         if rule is not None:
-            return Engine(device, normalization, rule.depth, rule)
+            return Engine(device, normalization, self.leaf_check, rule.depth, rule)
         # Two slots without look-ahead, so that the next batch can be packed while the last is copied.
-        return Engine(
-            device, normalization, self.spec.depth or (DEFAULT_DEPTH if plan.ahead else 2)
-        )
+        depth = self.spec.depth or (DEFAULT_DEPTH if plan.ahead else 2)
+        return Engine(device, normalization, self.leaf_check, depth)
 
     def _give_back(self, engine: Engine) -> None:
         prefetcher = engine.prefetcher

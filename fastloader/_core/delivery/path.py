@@ -12,6 +12,7 @@ import torch
 from torch.utils.data.dataloader import _DatasetKind
 
 from fastloader._core.batch.augmentation import EpochDraws
+from fastloader._core.batch.image_leaves import LeafCheck
 from fastloader._core.batch.layout import opened
 from fastloader._core.handoff import DEFAULT_DEPTH, Handoff, LentMemory, LoopFollower, Plan, Slots
 from fastloader._core.machine import devices, extension
@@ -40,7 +41,7 @@ class DeliverySpec:
         std: Sequence[float] | None,
         dtype: torch.dtype | None,
         channels_last: bool,
-        image_key: int | str | None,
+        image_key: int | str | Sequence[int | str] | None,
         depth: int | str | None,
     ) -> None:
         self.given = device
@@ -104,6 +105,7 @@ class DeliveryPath(abc.ABC):
         self.statistics = statistics
         # Whether depth="auto" follows what this path sees of the last epoch.
         self.watches_depth = False
+        self.leaf_check = LeafCheck()
 
     @classmethod
     @abc.abstractmethod
@@ -159,6 +161,7 @@ class DeliveryPath(abc.ABC):
         memory: LentMemory | None = None,
     ) -> Handoff:
         """Makes a handoff for batches that this path normalises and takes further."""
+        self.leaf_check.made_under = plan.made_under
         return Handoff(
             self.statistics,
             held_by_loop=False,
@@ -194,11 +197,18 @@ class DeliveryIterator(LoopIterator):
         None  # in the place of ``_batches``, of which batches are taken
     )
 
-    def __init__(self, batches: Iterator[Any], statistics: Statistics) -> None:
+    def __init__(
+        self,
+        batches: Iterator[Any],
+        statistics: Statistics,
+        leaf_check: LeafCheck | None = None,
+    ) -> None:
         super().__init__(statistics)
         self._batches: Iterator[Any] | None = batches
         self._num_yielded = 0
         self._opens = getattr(batches, "_lays_out", False) is True
+        self._leaf_check = leaf_check or LeafCheck()  # whose warning it says
+        self._leaf_check.lays_out = self._opens
         self._unopened: list[Any] = []  # a batch that is not opened yet: Ctrl-C may come in between
         # The source would warn of a wrong length too early, because it is ahead, and on a thread of
         # ours. This iterator warns in its place.
@@ -212,6 +222,8 @@ class DeliveryIterator(LoopIterator):
         self._num_yielded += 1
         if self._promised is not None and self._num_yielded > self._promised:
             self._warn_of_length()
+        if self._leaf_check.warning:
+            self._leaf_check.say()
         return batch
 
     def _next_opened(self) -> Any:

@@ -14,10 +14,9 @@ import torch
 
 from fastloader._core.batch.augment_in_torch import apply
 from fastloader._core.batch.augmentation import EpochDraws, Records
+from fastloader._core.batch.image_leaves import Image, LeafCheck, find_images
 from fastloader._core.batch.tree import (
     BatchTree,
-    Image,
-    find_images,
     flatten,
     tensors_in,
     unflatten,
@@ -88,10 +87,15 @@ class StreamDelivery:
     ``normalization=None`` every leaf is delivered as it is."""
 
     def __init__(
-        self, device: torch.device, normalization: Normalization | None, statistics: Statistics
+        self,
+        device: torch.device,
+        normalization: Normalization | None,
+        statistics: Statistics,
+        leaf_check: LeafCheck,
     ) -> None:
         self.device = device
         self.normalization = normalization
+        self.leaf_check = leaf_check
         self.statistics = statistics
         self.side = devices.StreamSide(device)
         self.inputs = HeldInputs(self.side)
@@ -104,7 +108,9 @@ class StreamDelivery:
 
     def load(self, batch: Any, draws: EpochDraws | None) -> Load:
         tree = flatten(batch)
-        images = find_images(tree, self.normalization) if self.normalization else {}
+        images: dict[int, Image] = {}
+        if self.normalization:
+            images = find_images(tree, self.normalization, self.leaf_check)
         records, target = None, None
         if draws is not None:
             augmented, target = draws.augmentation.leaves(tree, images)
@@ -129,7 +135,7 @@ class StreamDelivery:
                 outputs.append(torch.empty_like(leaf, device=self.device))
             else:
                 raw[index] = torch.empty_like(image.pixels, device=self.device)
-                shape = image.shape if records is None else (len(records), *image.shape[1:])
+                shape = image.delivered if records is None else (len(records), *image.shape[1:])
                 outputs.append(self.normalization.output(shape, self.device))
         moved: list[Any] = []
         held = [*tree.leaves, *(image.pixels for image in images.values())]
@@ -146,7 +152,10 @@ class StreamDelivery:
                     if index in raw and self.normalization is not None:
                         raw[index].copy_(images[index].pixels, non_blocking=late)
                         if records is None:
-                            self.normalization.apply(raw[index], outputs[index])
+                            out = outputs[index]
+                            if images[index].clips is not None:
+                                out = out.view(images[index].shape)
+                            self.normalization.apply(raw[index], out)
                         else:
                             apply(self.normalization, raw[index], records, outputs[index])
                     else:
@@ -231,7 +240,7 @@ class StreamIterator(DeliveryIterator):
         follow_loop: Callable[[Iterator[Any]], LoopFollower | None],
         draws: EpochDraws | None,
     ) -> None:
-        super().__init__(source, delivery.statistics)
+        super().__init__(source, delivery.statistics, delivery.leaf_check)
         self._delivery = delivery
         self._ahead = ahead
         self._draws = draws
@@ -380,7 +389,9 @@ class StreamPath(DeliveryPath):
         normalization = self._normalization(plan)
         if self._streams is None or self._streams.normalization != normalization:
             assert self.spec.device is not None
-            self._streams = StreamDelivery(self.spec.device, normalization, self.statistics)
+            self._streams = StreamDelivery(
+                self.spec.device, normalization, self.statistics, self.leaf_check
+            )
         return StreamIterator(batches, self._streams, plan.ahead, plan.follow_loop, draws)
 
     def figures(self) -> Figures:

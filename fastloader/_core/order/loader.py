@@ -72,7 +72,7 @@ class OwnArguments:
     std: Sequence[float] | None
     dtype: torch.dtype | None
     channels_last: bool
-    image_key: int | str | None
+    image_key: int | str | Sequence[int | str] | None
     batch: str
     pad_to: int
     pad_value: float

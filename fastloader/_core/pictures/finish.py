@@ -11,7 +11,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from fastloader._core.batch.augment_in_torch import apply, augment_bytes
 from fastloader._core.batch.augmentation import SampleDraws, make_augment_spec
-from fastloader._core.batch.tree import Image
+from fastloader._core.batch.image_leaves import Image
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import extension
 from fastloader._core.pictures.decoder import PendingBatch, bytes_of

@@ -26,6 +26,7 @@ from torch.utils.data import (
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from fastloader._core.batch.augmentation import EpochDraws
+from fastloader._core.batch.image_leaves import MadeUnder, made_none
 from fastloader._core.batch.tree import is_leaf
 from fastloader._core.handoff import DEFAULT_DEPTH, Handoff, SamplePart, Source
 from fastloader._core.machine import devices, extension, identity
@@ -777,6 +778,7 @@ class ArrayPlan:
         self._source = source
         self._arrays = arrays
         self._loader = loader
+        self.made_under: MadeUnder = made_none
         self.ahead = loader.num_workers > 0
         # Memory is pinned only for an accelerator, as in torch.
         self.pins = loader.pin_memory and devices.can_pin()

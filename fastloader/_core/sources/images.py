@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation import Augmentation, EpochDraws, SampleDraws
+from fastloader._core.batch.image_leaves import made_under_only
 from fastloader._core.handoff import Handoff, SamplePart, Source, StandIn
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.limits import (
@@ -410,6 +411,7 @@ class ImagePlan:
         self._loader = loader
         chain = images.chain
         self.normalization = chain.normalization_for(wanted)
+        self.made_under = made_under_only(images.form.picture_key)
         self._draws: SampleDraws | None = None
         erasing = chain.erasing if chain.floating else None
         if erasing is not None or images.mixing is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation import EpochDraws
+from fastloader._core.batch.image_leaves import MadeUnder, made_none
 from fastloader._core.handoff import Handoff, SamplePart
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
@@ -25,6 +26,7 @@ class IterablePlan:
 
     def __init__(self, iterable: Iterable[Any]) -> None:
         self._iterable = iterable
+        self.made_under: MadeUnder = made_none
         workers = getattr(iterable, "num_workers", 0)
         self.ahead = isinstance(workers, int) and workers > 0
         # A loader with persistent workers has one iterator for life, which the pump thread of the last

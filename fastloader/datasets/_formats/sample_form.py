@@ -43,6 +43,11 @@ class SampleForm:
         return cls(keys if as_dict else None, reader if columns else None)
 
     @property
+    def picture_key(self) -> int | str | None:
+        """The outermost key of the picture in a batch of these samples."""
+        return 0 if self.keys is None else self.keys[0]
+
+    @property
     def plain(self) -> bool:
         """Whether samples are (picture, label)."""
         return self.keys is None and self.reader is None

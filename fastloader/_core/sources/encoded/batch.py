@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from fastloader._core.batch.tree import Key
 from fastloader._core.machine import extension
 from fastloader._core.pictures.batch import MadePart
 from fastloader._core.pictures.images import DrawnBy
@@ -184,9 +185,10 @@ class EncodedBatch:
     many there are; None for one that is not collated. ``made``: how many pictures were decoded where the
     samples were made, ``why`` in words. ``parts``: the pictures of the columns, if a worker has made
     them, ``drawn_by`` what they are drawn by then. ``notes``: what was noted of the pictures of a
-    finished batch, ``records`` what was drawn for them, as `DrawnBatch`; ``left_out``: whether none of
-    its samples is left. ``told``: as `EncodedCollation` makes it, by whom each picture of a sample is
-    made, and once it is done, where each stands, too."""
+    finished batch, ``made_under`` the outermost keys of what was decoded already, None if that is not
+    known, ``records`` what was drawn for them, as `DrawnBatch`; ``left_out``: whether none of its
+    samples is left. ``told``: as `EncodedCollation` makes it, by whom each picture of a sample is made,
+    and once it is done, where each stands, too."""
 
     tree: Any
     files: EncodedFiles
@@ -203,6 +205,7 @@ class EncodedBatch:
     records: list[Any] = dataclasses.field(default_factory=list)
     left_out: bool = False
     told: tuple[Any, ...] = ()  # of `Made`, then of `Told`
+    made_under: frozenset[Key] | None = None
 
     def pin_memory(self) -> EncodedBatch:
         """Pins what is finished, where torch pins a batch."""

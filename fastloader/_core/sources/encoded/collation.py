@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import sys
 import threading
 import uuid
 from collections import UserList
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.batch.layout import Layout, Parts
-from fastloader._core.batch.tree import rebuild
+from fastloader._core.batch.tree import Key, MaskLeaf, rebuild
 from fastloader._core.machine import identity
 from fastloader._core.machine.limits import counted
 from fastloader._core.machine.process import ProcessLock
@@ -216,6 +218,8 @@ class EncodedCollation:
         on_error: what is done about samples with pictures that cannot be made for such a function.
         noted: whether what makes the samples leaves notes of their pictures, as `RowPictures` does.
         batched: whether it gets lists of samples, or one sample.
+        normalizes: whether the delivery normalises images. Then what torch's collate_fn makes of
+            tv_tensors.Mask, which is a plain tensor, is marked as a `MaskLeaf`.
 
     Attributes: ``token``, by which the index batches of its loader are known.
     """
@@ -228,6 +232,7 @@ class EncodedCollation:
         on_error: str = "raise",
         noted: bool = False,
         batched: bool = True,
+        normalizes: bool = False,
     ) -> None:
         self.collate_fn = collate_fn
         self.batched = batched
@@ -238,6 +243,7 @@ class EncodedCollation:
         self.on_error = on_error
         # What the loop is told, by whom the pictures of a batch are made.
         self._told: dict[tuple[Made, ...], tuple[Told, ...]] = {}
+        self._marks = normalizes and collate_fn is default_collate
 
     def __call__(self, samples: Any) -> Any:
         # One try for all ways, because a call more is much beside a small batch.
@@ -250,17 +256,23 @@ class EncodedCollation:
                     batch.tree = self.collate_fn(samples)
                 return batch
             if not EncodedImage.any_made:
+                if self._marks and _MASKS in sys.modules:
+                    # As `_marking`, written out.
+                    functions = {_mask or _mask_kind(): _collate_masks, **default_collate_fn_map}
+                    return collate(samples, collate_fn_map=functions)
                 return self.collate_fn(samples)
             if self.collate_fn is default_collate:
                 with Keeping(_change) as keeping:
                     # So many functions are torch's and ours, unless `_change` says no.
-                    if len(default_collate_fn_map) <= _KNOWN:
-                        tree = default_collate(samples)
-                    else:
-                        tree = collate(samples, collate_fn_map=_map(keeping))
+                    functions = default_collate_fn_map
+                    if len(functions) > _KNOWN:
+                        functions = _map(keeping)
+                    if self._marks and _MASKS in sys.modules:
+                        functions = _marking(functions)
+                    tree = collate(samples, collate_fn_map=functions)
                 if not keeping.columns and not keeping.made:
                     return tree
-                batch = _kept_batch(samples, tree, keeping)
+                batch = _kept_batch(samples, tree, keeping, self._marks)
             else:
                 batch = self._collated(samples)
         except RuntimeError as error:
@@ -271,6 +283,8 @@ class EncodedCollation:
             return batch
         if self.makes and batch.columns:
             make(batch, _asked(self.token))
+        if batch.made:
+            batch.made_under = self._keys_of_pictures(samples)
         if batch.told:
             batch.told = self._told.get(batch.told) or self._find_places(samples, batch.told)
         return batch
@@ -285,6 +299,22 @@ class EncodedCollation:
             self._told = {}
         told = self._told[made] = told_of(sample, made)
         return told
+
+    def _keys_of_pictures(self, samples: Any) -> frozenset[Key] | None:
+        """Returns the outermost keys of encoded pictures in a batch of these samples; None if that is up
+        to the user's collate_fn."""
+        torchs = self.collate_fn is default_collate or self.collate_fn is default_convert
+        if not torchs and type(self.collate_fn) is not Layout:
+            return None
+        found: set[Key] = set()
+
+        def note(each: Any, key: Key) -> Any:
+            if type(each) in ENCODED:
+                found.add(key)
+            return each
+
+        rebuild(samples[0] if self.batched else samples, note)
+        return frozenset(found)
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if self.batched else [samples])):
@@ -465,9 +495,10 @@ class Making:
 _left_out = Error("left out")
 
 
-def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
+def _kept_batch(samples: Any, tree: Any, kept: Keeping, marks: bool) -> EncodedBatch:
     """Puts the pictures into the batch that default_collate has made. They stay encoded unless something
-    else than torch's own functions collates them, or what they are in."""
+    else than torch's own functions collates them, or what they are in. ``marks``: whether masks are
+    marked."""
     why = kept.why or "a function of default_collate_fn_map gets tensors"
     if not kept.columns:
         return _made_batch(tree, kept.made, why)
@@ -480,9 +511,11 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
         return batch
     # The places are where nobody would find them, in a sequence of one's own for example.
     made = sum(map(count_pictures, kept.columns))
-    return _made_batch(
-        default_collate(samples), made, "they stand where default_collate hides them"
-    )
+    functions = default_collate_fn_map
+    if marks and _MASKS in sys.modules:
+        functions = _marking(functions)
+    tree = collate(samples, collate_fn_map=functions)
+    return _made_batch(tree, made, "they stand where default_collate hides them")
 
 
 def _change() -> str:
@@ -501,6 +534,30 @@ def _map(kept: Keeping) -> dict[Any, Any]:
         **default_collate_fn_map,
         **{kinds: kept.making(default_collate_fn_map[kinds]) for kinds in others},
     }
+
+
+# Where tv_tensors.Mask is, which a sample can only hold once this was imported.
+_MASKS = "torchvision.tv_tensors._mask"
+_mask: Any = None  # the class, once it was found
+
+
+def _marking(functions: dict[Any, Any]) -> dict[Any, Any]:
+    """Returns a map of collating functions that also marks masks, unless it has one of its own for
+    them."""
+    return {_mask or _mask_kind(): _collate_masks, **functions}
+
+
+def _mask_kind() -> Any:
+    """Returns tv_tensors.Mask, or what no sample holds while that module is being imported."""
+    global _mask
+    _mask = identity.found(_MASKS, "Mask")
+    return _mask or MaskLeaf
+
+
+def _collate_masks(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Collates masks as default_collate does, as tensors."""
+    made = collate_fn_map[torch.Tensor](batch, collate_fn_map=collate_fn_map)
+    return made.as_subclass(MaskLeaf) if type(made) is torch.Tensor else made
 
 
 def _made_batch(tree: Any, made: int, why: str) -> EncodedBatch:

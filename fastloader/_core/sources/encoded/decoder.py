@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._core.batch.tree import rebuild
+from fastloader._core.batch.tree import Key, rebuild
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import own_threads
 from fastloader._core.pictures.batch import (
@@ -301,7 +301,8 @@ class PendingPictures:
         apart: as `PictureRequest` has it, for `rows`.
 
     Attributes, once the batch is `finished`: ``dropped`` and ``replaced``, the positions that are left
-    out, and those that another sample is to take, with the errors; ``record``, what was drawn.
+    out, and those that another sample is to take, with the errors; ``record``, what was drawn;
+    ``places``, the outermost keys under which the pictures stand.
     """
 
     def __init__(
@@ -322,6 +323,7 @@ class PendingPictures:
         self.replaced: dict[int, BaseException] = {}
         self._parts = parts(batch.columns, lambda number: decoder.form(batch.chains[number]))
         self.record: DrawnBatch | None = None
+        self.places: set[Key] = set()
         # By part, with what each repairs: a call that Ctrl-C has ended is followed by another one.
         self._repairs: dict[int, tuple[EncodedRepair, PendingPart]] = {}
         self._stopped = False
@@ -404,7 +406,13 @@ class PendingPictures:
             Exception: of a sample that cannot be read, if the policy is to raise.
         """
         columns = self._columns(self._settled())
-        return rebuild(self._batch.tree, lambda each, _key: _filled(each, columns))
+        return rebuild(self._batch.tree, lambda each, key: self._filled(each, key, columns))
+
+    def _filled(self, value: Any, key: Key, columns: list[Any]) -> Any:
+        if type(value) is not EncodedPlace:
+            return value
+        self.places.add(key)
+        return columns[value.column]
 
     def rows(self) -> list[list[Any]]:
         """Waits as `finished`, and returns what stands in the place of each column's pictures, one for
@@ -637,7 +645,3 @@ def _joined(pieces: list[tuple[Part, torch.Tensor]]) -> torch.Tensor:
 def _plain_bits(pixels: torch.Tensor) -> torch.Tensor:
     """Returns the same memory as a type that torch assigns to by index, which uint16 is not."""
     return pixels.view(torch.int16) if pixels.dtype is torch.uint16 else pixels
-
-
-def _filled(value: Any, columns: list[Any]) -> Any:
-    return columns[value.column] if type(value) is EncodedPlace else value

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from fastloader._core.batch.tree import Key
 from fastloader._core.handoff import LentMemory, SamplePart
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import counted
@@ -32,6 +33,28 @@ from fastloader.errors import Error
 from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
 
+# ---- Where the pictures of an epoch stand in its batches.
+
+
+class PicturePlaces:
+    """The outermost keys under which samples have had encoded pictures."""
+
+    def __init__(self) -> None:
+        self._keys: set[Key] = set()
+        self._elsewhere = False  # whether a user's function has had some of them
+
+    def add(self, keys: Collection[Key] | None) -> None:
+        """Adds those of a batch; None if the user's code has collated the pictures."""
+        if keys is None:
+            self._elsewhere = True
+        else:
+            self._keys.update(keys)
+
+    def made_under(self, key: Key) -> bool | None:
+        """Tells as `MadeUnder` has it."""
+        return True if key in self._keys else None if self._elsewhere else False
+
+
 # ---- The encoded pictures of one epoch.
 
 
@@ -55,6 +78,7 @@ class EncodedEpoch:
     ) -> None:
         self.wanted = wanted
         self.seen = False  # whether a batch with an encoded picture has come
+        self.places = PicturePlaces()
         self._made_decoder, self._policy = decoder, policy
         self._made_keys = keys
         self._keys: EpochKeys | None = None
@@ -125,6 +149,8 @@ class EncodedEpoch:
             raise LeftOut
         if batch.error is not None:
             raise batch.error
+        if batch.made:
+            self.places.add(batch.made_under)
         pending: PendingPictures | None = batch.pending
         if pending is None:
             return batch.tree
@@ -137,6 +163,7 @@ class EncodedEpoch:
             self._drop(pending)
             raise
         self._drop(pending)
+        self.places.add(pending.places)
         assert pending.record is not None
         self._remember(pending.record)
         for position, error in pending.replaced.items():
@@ -267,6 +294,10 @@ class EncodedPictures:
             normalization,
         )
         return self.last
+
+    def made_under(self, key: Key) -> bool | None:
+        """Tells of the epoch begun last as `MadeUnder` has it."""
+        return False if self.last is None else self.last.places.made_under(key)
 
     def _make_decoder(
         self, native: bool, decode: Decode, normalization: Normalization | None

@@ -152,6 +152,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
                 loader.on_error,
                 noted=isinstance(loader.dataset, RowPictures),
                 batched=loader._auto_collation,
+                normalizes=loader._runtime.normalization is not None,
             )
             self._token = collate.token
         dataset = loader.dataset if making else self._dataset

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation import EpochDraws
+from fastloader._core.batch.image_leaves import MadeUnder, made_under_only
 from fastloader._core.handoff import Fallback, Handoff, Obstacles, SamplePart
 from fastloader._core.machine import devices
 from fastloader._core.machine.limits import (
@@ -212,6 +213,9 @@ class PythonPlan:
     ) -> None:
         self.normalization = normalized
         self._obstacles = obstacles
+        self.made_under: MadeUnder = source.encoded.made_under
+        if isinstance(in_place, InPlace):  # of pictures, whatever stands in
+            self.made_under = made_under_only(in_place.images.form.picture_key)
         self._loader = loader
         self._source = source
         self._in_place = in_place

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastloader._core.batch.augmentation import Augmentation, EpochDraws, SampleDraws
+from fastloader._core.batch.image_leaves import made_under_only
 from fastloader._core.handoff import Handoff, SamplePart, Source
 from fastloader._core.machine.limits import counted
 from fastloader._core.observation.statistics import Figures, Stage
@@ -161,6 +162,7 @@ class RemotePlan(PythonPlan):
         self._images = images
         chain = images.chain
         self.normalization = chain.normalization_for(wanted)
+        self.made_under = made_under_only(images.form.picture_key)
         self._sample_draws: SampleDraws | None = None
         erasing = chain.erasing if chain.floating else None
         if erasing is not None or images.mixing is not None:
