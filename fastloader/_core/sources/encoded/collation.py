@@ -267,8 +267,8 @@ class EncodedCollation:
                     functions = default_collate_fn_map
                     if len(functions) > _KNOWN:
                         functions = _map(keeping)
-                    if self._marks and _MASKS in sys.modules:
-                        functions = _marking(functions)
+                    if self._marks and _MASKS in sys.modules:  # as `_marking`, again
+                        functions = {_mask or _mask_kind(): _collate_masks, **functions}
                     tree = collate(samples, collate_fn_map=functions)
                 if not keeping.columns and not keeping.made:
                     return tree
