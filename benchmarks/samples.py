@@ -9,10 +9,11 @@ interleaved. An epoch is timed from its third batch on, by the clock and by the 
 process and its workers, for each sample.
 
 Predicted, of processor time: a dict within 1.25 of the default collate; ten views with masks 4;
-512 x 512 4.5; I-JEPA's masks 2.3; tokens 4; tuple(zip(*batch)) 4; buckets of three shapes 5. Two
-transforms in one batch are compared with FastLoader over one: at most 1.15 of its time. (A dict takes
-1.8 of the default collate, and 512 x 512 is at 3.4: the function's own stack, and one copy of that into
-the memory that the loop reads, take as long as half of the decoding.)
+512 x 512 4.5; I-JEPA's masks 2.3; tokens 4; tuple(zip(*batch)) 4; buckets of three shapes 5; masks 5,
+pairs 2, clips of frames 4, clips of bytes 2. Two transforms in one batch are compared with FastLoader
+over one: at most 1.15 of its time. (A dict takes 1.8 of the default collate, and 512 x 512 is at 3.4:
+the function's own stack, and one copy of that into the memory that the loop reads, take as long as half
+of the decoding.)
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Sampler, Subset
 
 from benchmarks.measure import RESULTS, make_photographs, spread, write
 from benchmarks.peers.scenarios.recipes import import_torchvision
-from fastloader import EncodedImage, FastLoader
+from fastloader import Companion, EncodedClip, EncodedImage, EncodedMask, FastLoader
 
 import_torchvision()
 from torchvision import transforms as T  # noqa: E402
+from torchvision import tv_tensors  # noqa: E402
 from torchvision.datasets import ImageFolder  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402
 
@@ -307,6 +309,144 @@ class Buckets(Sampler[list[int]]):
         return iter(batches)
 
 
+class Segmented(Dataset[Any]):
+    """Pictures with palette PNGs of classes, through torchvision's v2. ``encoded``: left to the
+    loader."""
+
+    def __init__(self, paths: list[str], masks: Path, encoded: bool) -> None:
+        self.paths, self.masks, self.encoded = paths, masks, encoded
+        self.joint = v2.Compose(
+            [
+                v2.RandomResizedCrop(384, scale=(0.25, 1.0), antialias=True),
+                v2.RandomHorizontalFlip(),
+                v2.ColorJitter(0.4, 0.4, 0.2),
+                v2.ToImage(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(MEAN, STD),
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        path, png = self.paths[index], str(self.masks / f"{index}.png")
+        if self.encoded:
+            return EncodedImage(path, self.joint, with_=[EncodedMask(png, dtype=torch.int64)])
+        with open_rgb(path) as opened, open_rgb(png) as mask:
+            picture, classes = self.joint(opened.convert("RGB"), tv_tensors.Mask(mask))
+        return picture, classes[0].long()
+
+
+class Pairs(Dataset[Any]):
+    """PNGs at a quarter of the size of others, of which a crop is taken. ``encoded``: left to the
+    loader."""
+
+    def __init__(self, folder: Path, encoded: bool) -> None:
+        self.folder, self.encoded = folder, encoded
+        self.chain = T.Compose([T.RandomCrop(48), T.RandomHorizontalFlip(), T.ToTensor()])
+        self.count = len(list(folder.glob("*_1.png")))
+
+    def __len__(self) -> int:
+        return 4 * self.count
+
+    def __getitem__(self, index: int) -> Any:
+        low, high = (str(self.folder / f"{index % self.count}_{scale}.png") for scale in (1, 4))
+        if self.encoded:
+            return EncodedImage(low, self.chain, with_=[Companion(high, scale=4)])
+        with open_rgb(low) as small, open_rgb(high) as large:
+            pictures = [small.convert("RGB"), large.convert("RGB")]
+        top, left, height, width = T.RandomCrop.get_params(pictures[0], (48, 48))
+        flip, made = random.random() < 0.5, []
+        for picture, by in zip(pictures, (1, 4), strict=True):
+            part = T.functional.crop(picture, top * by, left * by, height * by, width * by)
+            made.append(T.functional.to_tensor(T.functional.hflip(part) if flip else part))
+        return tuple(made)
+
+
+class Clips(Dataset[Any]):
+    """Clips of 16 frames in a folder each, one crop a clip. ``encoded``: left to the loader."""
+
+    def __init__(self, folder: Path, encoded: bool) -> None:
+        self.clips = sorted(folder.iterdir())
+        self.encoded = encoded
+        mean, std = (0.45,) * 3, (0.225,) * 3
+        self.crop = T.RandomResizedCrop(224, (0.5, 1.0))
+        end = [T.ToTensor(), T.Normalize(mean, std)]
+        self.chain = T.Compose([self.crop, T.RandomHorizontalFlip(), *end])
+        self.normalize = T.Normalize(mean, std)
+
+    def __len__(self) -> int:
+        return 4 * len(self.clips)
+
+    def __getitem__(self, index: int) -> Any:
+        clip = self.clips[index % len(self.clips)]
+        frames = [str(clip / f"{number:03}.jpg") for number in range(16)]
+        if self.encoded:
+            return EncodedClip(frames, self.chain), index
+        box = T.RandomResizedCrop.get_params(
+            torch.empty(3, 256, 340), self.crop.scale, self.crop.ratio
+        )
+        flip, made = random.random() < 0.5, []
+        for frame in frames:
+            with open_rgb(frame) as opened:
+                picture = opened.convert("RGB")
+            part = T.functional.resized_crop(picture, *box, [224, 224])
+            made.append(T.functional.to_tensor(T.functional.hflip(part) if flip else part))
+        return self.normalize(torch.stack(made)), index
+
+
+class Frames(Dataset[Any]):
+    """Clips of bytes, as a reader of videos gives them, (T, C, H, W). ``floats``: normalised here."""
+
+    def __init__(self, floats: bool) -> None:
+        self.frames = torch.randint(0, 256, (64, 16, 3, 224, 224), dtype=torch.uint8)
+        self.floats = floats
+
+    def __len__(self) -> int:
+        return 4 * len(self.frames)
+
+    def __getitem__(self, index: int) -> Any:
+        clip = self.frames[index % len(self.frames)].clone()
+        return (clip.float().div(255).sub(0.45).div(0.225) if self.floats else clip), index
+
+
+def make_masks(paths: list[str], folder: Path) -> None:
+    """Writes a palette PNG of blobs for each picture, of its size."""
+    from PIL import Image
+
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for number, path in enumerate(paths):
+        with open_rgb(path) as opened:
+            size = opened.size
+        small = rng.integers(0, 21, (7, 9), dtype=np.uint8)
+        mask = Image.fromarray(small).resize(size, Image.Resampling.NEAREST)
+        palette = Image.fromarray(np.array(mask), "P")
+        palette.putpalette(rng.integers(0, 256, 768, dtype=np.uint8).tolist())
+        palette.save(folder / f"{number}.png")
+
+
+def make_pairs(paths: list[str], folder: Path) -> None:
+    """Writes PNGs of 480 x 480 pixels, and of a quarter of that."""
+    folder.mkdir(parents=True)
+    for number, path in enumerate(paths):
+        with open_rgb(path) as opened:
+            large = opened.convert("RGB").resize((480, 480))
+        large.save(folder / f"{number}_4.png")
+        large.resize((120, 120)).save(folder / f"{number}_1.png")
+
+
+def make_clips(paths: list[str], folder: Path) -> None:
+    """Writes clips of 16 JPEGs of 340 x 256 pixels."""
+    for clip in range(len(paths) // 16):
+        (folder / f"{clip:03}").mkdir(parents=True)
+        for number, path in enumerate(paths[clip * 16 : clip * 16 + 16]):
+            with open_rgb(path) as opened:
+                frame = opened.convert("RGB").resize((340, 256))
+            frame.save(folder / f"{clip:03}" / f"{number:03}.jpg", quality=90)
+
+
 def targeted(label: int) -> dict[str, Any]:
     return {"label": label, "boxes": [[0, 0, 9, 9]]}
 
@@ -324,10 +464,14 @@ def halves(*makers: Callable[[], Dataset[Any]]) -> Iterator[Dataset[Any]]:
 Made = dict[str, tuple[Callable[[], Dataset[Any]], Any]]
 
 
-def recipes(root: str) -> dict[str, Made]:
+def recipes(root: str, scratch: str) -> dict[str, Made]:
     """By name: what each contender's dataset and collate_fn, or layout, are. The first is
-    DataLoader's."""
+    DataLoader's. ``scratch``: a folder for what is made of the pictures in ``root``."""
     paths = sorted(str(path) for path in Path(root).glob("*/*") if path.is_file())
+    masks, pairs, clips = (Path(scratch) / name for name in ("masks", "pairs", "clips"))
+    make_masks(paths, masks)
+    make_pairs(paths[:128], pairs)
+    make_clips(paths[:512], clips)
     classes = len(list(Path(root).iterdir()))
 
     def folder(chain: Any = CROPS, **more: Any) -> Callable[[], Dataset[Any]]:
@@ -373,6 +517,22 @@ def recipes(root: str) -> dict[str, Made]:
         "ten views with masks, EncodedImage": {
             "DataLoader": (lambda: TenViews(paths, encoded=False), BlockMasks()),
             "FastLoader": (lambda: TenViews(paths, encoded=True), BlockMasks()),
+        },
+        "pictures with masks, EncodedMask": {
+            "DataLoader": (lambda: Segmented(paths, masks, encoded=False), None),
+            "FastLoader": (lambda: Segmented(paths, masks, encoded=True), None),
+        },
+        "pairs of two sizes, Companion": {
+            "DataLoader": (lambda: Pairs(pairs, encoded=False), None),
+            "FastLoader": (lambda: Pairs(pairs, encoded=True), None),
+        },
+        "clips of 16 frames, EncodedClip": {
+            "DataLoader": (lambda: Clips(clips, encoded=False), None),
+            "FastLoader": (lambda: Clips(clips, encoded=True), None),
+        },
+        "clips of bytes, mean and std": {
+            "DataLoader": (lambda: Frames(floats=True), None),
+            "FastLoader": (lambda: Frames(floats=False), None),
         },
     }
 
@@ -460,12 +620,17 @@ def measure(made: Made, arguments: argparse.Namespace) -> dict[str, Any]:
             kind: Any = DataLoader if name == "DataLoader" else FastLoader
             options: dict[str, Any] = {"num_workers": arguments.workers}
             options |= {"batch" if isinstance(collate_fn, str) else "collate_fn": collate_fn}
+            batch = arguments.batch
+            if isinstance(dataset, Clips | Frames):
+                batch = min(batch, 8)
+            if isinstance(dataset, Frames) and not dataset.floats:
+                options |= {"mean": (0.45,) * 3, "std": (0.225,) * 3}
             if isinstance(dataset, Bucketed):
-                options["batch_sampler"] = Buckets(len(dataset), arguments.batch)
+                options["batch_sampler"] = Buckets(len(dataset), batch)
             else:
-                options |= {"batch_size": arguments.batch, "shuffle": True, "drop_last": True}
+                options |= {"batch_size": batch, "shuffle": True, "drop_last": True}
             loader = kind(dataset, **options)
-            found[name].append(epoch(loader, arguments.batch, arguments.seconds))
+            found[name].append(epoch(loader, batch, arguments.seconds))
             if name == "FastLoader":
                 plan = loader.plan()
     theirs, ours = found.values()
@@ -534,7 +699,7 @@ def main() -> None:
                     Path(root) / str(label), 256, 375, 500, np.random.default_rng(label)
                 )
         results: dict[str, Any] = {}
-        for name, made in recipes(root).items():
+        for name, made in recipes(root, scratch).items():
             if arguments.only not in name:
                 continue
             got = results[name] = measure(made, arguments)

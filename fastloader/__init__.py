@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fastloader import transforms as transforms
     from fastloader._core.batch.layout import Packed, Padded
     from fastloader._core.machine.build_info import build_info
-    from fastloader.datasets.encoded import decode_image
-    from fastloader.encoded_image import Companion, EncodedImage, EncodedMask
+    from fastloader.datasets.decode_image import decode_image
+    from fastloader.encoded_image import Companion, EncodedClip, EncodedImage, EncodedMask
     from fastloader.loader import FastLoader
     from fastloader.loader_check import check
     from fastloader.prefetcher import DevicePrefetcher
@@ -33,6 +33,7 @@ __all__ = [
     "BackendError",
     "Companion",
     "DevicePrefetcher",
+    "EncodedClip",
     "EncodedImage",
     "EncodedMask",
     "Error",
@@ -49,13 +50,14 @@ _HOME = {
     "FastLoader": "fastloader.loader",
     "DevicePrefetcher": "fastloader.prefetcher",
     "Companion": "fastloader.encoded_image",
+    "EncodedClip": "fastloader.encoded_image",
     "EncodedImage": "fastloader.encoded_image",
     "EncodedMask": "fastloader.encoded_image",
     "Packed": "fastloader._core.batch.layout",
     "Padded": "fastloader._core.batch.layout",
     "build_info": "fastloader._core.machine.build_info",
     "check": "fastloader.loader_check",
-    "decode_image": "fastloader.datasets.encoded",
+    "decode_image": "fastloader.datasets.decode_image",
 }
 
 _PARTS = ("compat", "datasets", "transforms")

@@ -1,7 +1,8 @@
-"""``fastloader.EncodedImage``, and what follows it: ``Companion`` and ``EncodedMask``. The classes lie
-in ``datasets``, because fastloader's own datasets give encoded pictures as well."""
+"""``fastloader.EncodedImage`` and ``EncodedClip``, and what follows a picture: ``Companion`` and
+``EncodedMask``. The classes lie in ``datasets``, because fastloader's own datasets give encoded pictures
+as well."""
 
 from fastloader.datasets.companions import Companion, EncodedMask
-from fastloader.datasets.encoded import EncodedImage
+from fastloader.datasets.encoded import EncodedClip, EncodedImage
 
-__all__ = ["Companion", "EncodedImage", "EncodedMask"]
+__all__ = ["Companion", "EncodedClip", "EncodedImage", "EncodedMask"]

@@ -122,8 +122,8 @@ def _by_name(each: inspect.Parameter) -> inspect.Parameter:
 
 def shown_loader(loader: FastLoader[Any]) -> str:
     """Returns the ``repr()`` of a loader: ``FastLoader(ImageFolder of 500 samples, batch_size=64,
-    num_workers=8: <its plan>)``. It decides nothing and raises nothing, because debuggers and log
-    messages also show loaders that are half made."""
+    num_workers=8: <the first line of its plan>)``. It decides nothing and raises nothing, because
+    debuggers and log messages also show loaders that are half made."""
     name = type(loader).__name__
     try:
         dataset = type(loader.dataset).__name__
@@ -133,7 +133,7 @@ def shown_loader(loader: FastLoader[Any]) -> str:
         sharding = loader._runtime.sharding
         if sharding is not None and not sharding.decided:  # which plan() would do
             return f"{name}({facts}, distributed='auto')"
-        return f"{name}({facts}: {loader._runtime.plan(loader)})"
+        return f"{name}({facts}: {loader._runtime.summary(loader)})"
     except Exception:
         return object.__repr__(loader)
 
@@ -359,7 +359,9 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         return self._runtime.iterate(self)
 
     def plan(self) -> str:
-        """Explains in words how the next epoch's batches will be made and delivered, and why."""
+        """Explains in words how the next epoch's batches will be made and delivered, and why. Behind the
+        first line, each part of a sample has a line: where it is made, and the first thing that keeps it
+        from being made natively (docs/native.md)."""
         return self._runtime.plan(self)
 
     def replay(self, index: int) -> dict[str, Any]:

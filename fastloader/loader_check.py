@@ -80,7 +80,7 @@ class FoundLoader:
         loader: FastLoader[Any] = self.loader
         return (
             f"{self.place}: {name}{inside}\n"
-            f"  plan    {loader.plan()}\n"
+            f"  plan    {loader._runtime.summary(loader)}\n"
             f"  order   {_order(loader)}\n"
             f"  given   {loader.stats()['batches']} batches since it was made"
         )

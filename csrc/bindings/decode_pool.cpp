@@ -89,7 +89,8 @@ BatchPtr make_batch(const std::vector<std::pair<std::vector<Job>, uint32_t>>& vi
                     const std::shared_ptr<DecodeQuota>& quota, std::vector<uint64_t> indices,
                     std::vector<uint64_t> samples, std::vector<uint64_t> seeds,
                     std::vector<uint32_t> kinds, const Destination& memory,
-                    const std::vector<std::vector<uintptr_t>>& outs, py::object held) {
+                    const std::vector<std::vector<uintptr_t>>& outs, py::object held,
+                    std::vector<uint32_t> numbers) {
   if (quota == nullptr || std::visit([](const auto& pool) { return pool == nullptr; }, memory)) {
     throw InvalidArgument("a batch needs a job, a quota and memory");
   }
@@ -121,7 +122,9 @@ BatchPtr make_batch(const std::vector<std::pair<std::vector<Job>, uint32_t>>& vi
   auto batch = std::make_unique<Batch>();
   batch->held = std::move(held);
   submit(*batch, std::move(wanted), quota, std::move(indices),
-         DecodeBatch::Keys{std::move(samples), std::move(seeds), std::move(kinds)}, memory);
+         DecodeBatch::Keys{std::move(samples), std::move(seeds), std::move(kinds),
+                           std::move(numbers)},
+         memory);
   return BatchPtr(batch.release());
 }
 
@@ -319,10 +322,12 @@ void register_decode_pool(py::module_& module) {
           py::init(&make_batch), py::kw_only(), py::arg("views"), py::arg("quota"),
           py::arg("indices"), py::arg("samples"), py::arg("seeds"), py::arg("kinds"),
           py::arg("memory"), py::arg("outs") = std::vector<std::vector<uintptr_t>>(),
-          py::arg("held") = py::none(), py::keep_alive<1, 2>(),
+          py::arg("held") = py::none(), py::arg("numbers") = std::vector<uint32_t>(),
+          py::keep_alive<1, 2>(),
           "The pictures of each sample: [(jobs, number)]. The jobs have one source, and those of a "
           "view make pictures of one form: one for each kind of samples. `samples`: what they are "
-          "drawn by; empty: the indices. `kinds`: of each sample; empty: the first. A Reservation "
+          "drawn by; empty: the indices. `kinds`: of each sample; empty: the first. `numbers`: what "
+          "is added to each sample's number; empty: nothing. A Reservation "
           "holds one view. `outs`: by view, the address to which each sample goes; empty, or an "
           "empty one: `memory`. `held` is what these are of: it lives until no thread writes.")
       .def("wait", &wait,

@@ -52,7 +52,7 @@ DecodeBatch::DecodeBatch(const std::shared_ptr<const ImageJob>& job,
                          std::vector<uint64_t> seeds,
                          const std::function<Memory(size_t bytes)>& memory)
     : DecodeBatch(std::vector<View>{View{{job}, 0, nullptr, {}, {}}}, std::move(quota),
-                  std::move(indices), Keys{{}, std::move(seeds), {}}, memory) {}
+                  std::move(indices), Keys{{}, std::move(seeds), {}, {}}, memory) {}
 
 DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> quota,
                          std::vector<uint64_t> indices, Keys keys, Allocate memory)
@@ -66,14 +66,18 @@ DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> q
   if (views_.empty()) throw InvalidArgument("a batch of no views");
   if ((keys_.seeds.size() != 1 && keys_.seeds.size() != samples) ||
       (!keys_.samples.empty() && keys_.samples.size() != samples) ||
-      (!keys_.kinds.empty() && keys_.kinds.size() != samples)) {
+      (!keys_.kinds.empty() && keys_.kinds.size() != samples) ||
+      (!keys_.numbers.empty() && keys_.numbers.size() != samples)) {
     throw InvalidArgument("a batch of " + std::to_string(samples) + " samples with " +
                           std::to_string(keys_.seeds.size()) + " seeds, " +
-                          std::to_string(keys_.samples.size()) + " keys and " +
-                          std::to_string(keys_.kinds.size()) + " kinds");
+                          std::to_string(keys_.samples.size()) + " keys, " +
+                          std::to_string(keys_.kinds.size()) + " kinds and " +
+                          std::to_string(keys_.numbers.size()) + " numbers");
   }
   uint32_t most = 0;
   for (const uint32_t kind : keys_.kinds) most = std::max(most, kind);
+  uint32_t last = 0;
+  for (const uint32_t number : keys_.numbers) last = std::max(last, number);
   const Source& source = *job().source;
   for (const uint64_t index : indices_) {
     if (index >= source.size()) {
@@ -94,9 +98,9 @@ DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> q
         throw InvalidArgument("the jobs of a view make pictures of one form");
       }
     }
-    if (view.number >= kMostPictures) {
-      throw InvalidArgument("picture " + std::to_string(view.number) + " of a sample; " +
-                            std::to_string(kMostPictures) + " are the most");
+    if (uint64_t{view.number} + last >= kMostPictures) {
+      throw InvalidArgument("picture " + std::to_string(uint64_t{view.number} + last) +
+                            " of a sample; " + std::to_string(kMostPictures) + " are the most");
     }
     if (view.jobs.front()->own_sizes) {
       view.own.resize(samples);
@@ -135,7 +139,7 @@ void DecodeBatch::views_of(size_t position, std::vector<PictureView>& found,
     }
     PictureView& made = found.emplace_back();
     made.job = view.jobs[wanted].get();
-    made.number = view.number;
+    made.number = view.number + (keys_.numbers.empty() ? 0 : keys_.numbers[position]);
     if (view.own.empty()) {
       made.out = sample(position, i);
     } else {

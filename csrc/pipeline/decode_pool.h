@@ -71,6 +71,7 @@ class DecodeBatch : public PieceBatch {
     std::vector<uint64_t> samples;  ///< empty: the indices
     std::vector<uint64_t> seeds;    ///< one for each sample, or a single one for all
     std::vector<uint32_t> kinds;    ///< which of its views' jobs a sample has; empty: the first
+    std::vector<uint32_t> numbers;  ///< added to each view's number; empty: nothing
   };
 
   /// The jobs of `views` have the source of the first one. `memory` is called once for each view,

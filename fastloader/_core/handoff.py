@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from fastloader._core.batch.augmentation import EpochDraws
@@ -17,6 +17,7 @@ from fastloader._core.observation.statistics import Figures, Statistics
 from fastloader._core.observation.tuning import DepthRule
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
+from fastloader.datasets._formats.sample_form import SampleForm
 from fastloader.transforms._normalization import Normalization
 
 # How many batches are made ahead of the loop: one being finished, one being begun, one in reserve.
@@ -144,6 +145,39 @@ class Handoff:
     copied: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class SamplePart:
+    """A part of a loader's samples, of which ``loader.plan()`` has a line.
+
+    ``place``: the keys that lead to it in a sample, as "[0]" or "['image']". ``where``: who makes it, in
+    words. ``what``: "pictures" or "labels", if it is known to be such. ``why``: the first thing that
+    keeps it from being made natively; empty if nothing does, or nothing could."""
+
+    place: str
+    where: str
+    what: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        named = " ".join(filter(None, (self.what, self.place)))
+        return ": ".join(filter(None, (named, self.where, self.why)))
+
+
+def lines_of(parts: Iterable[SamplePart]) -> list[str]:
+    """Returns the lines of these parts, as ``loader.plan()``, the report and the warning show them."""
+    return [f"  {part}" for part in parts]
+
+
+@dataclasses.dataclass(frozen=True)
+class Obstacles:
+    """What keeps the parts of samples from being made natively: the first reason of the ``pictures``,
+    and that of the ``labels``. ``form``: that of the samples; None if they may be anything."""
+
+    form: SampleForm | None
+    pictures: str
+    labels: str
+
+
 class Plan(Protocol):
     """One epoch, decided but not begun. ``str(plan)`` is the first half of ``loader.plan()``."""
 
@@ -183,6 +217,10 @@ class Plan(Protocol):
                 `DevicePrefetcher`.
             handoff: what the delivery asks of the batches.
         """
+        ...
+
+    def parts(self) -> Sequence[SamplePart]:
+        """Returns the parts of a sample, as far as they are known, for ``loader.plan()``."""
         ...
 
     def follow_loop(self, batches: Iterator[Any]) -> LoopFollower | None:
@@ -275,6 +313,7 @@ class Fallback(Source):
         reason: str = "",
         stand_in: Any = None,
         normalized: Normalization | None = None,
+        obstacles: Callable[[], Obstacles] = lambda: Obstacles(None, "", ""),
     ) -> Plan:
         """Plans an epoch.
 
@@ -284,6 +323,7 @@ class Fallback(Source):
             reason: why no other source makes the batches.
             stand_in: the dataset of a `StandIn`, if a source has given one.
             normalized: what is left to do to samples that come normalised.
+            obstacles: finds out what keeps each part of its samples from the other sources.
         """
 
     @abstractmethod

@@ -8,7 +8,7 @@ import inspect
 import numbers
 import operator
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from torch.utils.data import (
 from fastloader._core.batch.layout import LAYOUTS, Layout
 from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.delivery.path import DeliverySpec
+from fastloader._core.handoff import Obstacles, SamplePart, lines_of
 from fastloader._core.machine.identity import is_a, true_name
 from fastloader._core.machine.limits import own_threads
 from fastloader._core.machine.messages import users_level, warn_deprecated
@@ -193,12 +194,29 @@ def obstacles(loader: Loader, first: str) -> str:
         if not holds_arrays(loader.dataset):
             found.append(unknown(dataset))
     else:
-        found += refusals(dataset).found
+        # The first reason also says of which dataset of several it is.
+        found += [each for each in refusals(dataset).found if not first.startswith(each)]
     if first == str(loader._runtime.layout):  # which is in nobody's way
         found.append(found.pop(0))
     text = "; also ".join(dict.fromkeys(found))
     other = native_form(dataset)
     return f"{text}; in its place {other} is native" if other else text
+
+
+def obstacles_of_parts(loader: Loader, first: str) -> Obstacles:
+    """Returns what keeps each part of the samples from the native path. ``first``: the first reason for
+    Python's batches."""
+    pictures = labels = first
+    for part in filter(holds_images, parts_of(loader.dataset)):
+        seen = refusals(part)
+        if seen.target and first.startswith(seen.target):
+            # The pictures may have a reason of their own.
+            pictures = next(iter(seen.steps), first)
+            break
+        if any(map(first.startswith, seen.steps)):
+            labels = seen.target or "its pictures are made there"
+            break
+    return Obstacles(_form_of(first_part(loader.dataset)), pictures, labels)
 
 
 # What is native in the place of others' datasets, by their package.
@@ -233,9 +251,10 @@ def holds_pictures(dataset: Any) -> bool:
     return reader is None or READERS.known(type(reader)) is not None
 
 
-def warn_if_pictures(dataset: Any, reason: str) -> None:
+def warn_if_pictures(dataset: Any, reason: str, parts: Callable[[], Sequence[SamplePart]]) -> None:
     """Warns if the dataset `holds_pictures`: at the line of the user's code that asked for the iterator,
-    even through code of ours."""
+    even through code of ours. ``parts``: gives those of its samples, of which a line names each that
+    is kept from the native path."""
     if not holds_pictures(dataset):
         return
     text = f"these pictures take the Python path, which is slower than the native one: {reason}."
@@ -247,7 +266,8 @@ def warn_if_pictures(dataset: Any, reason: str) -> None:
     warnings.warn(
         f"{text} Leave that out, or put a step of your own at the end of the transform, before "
         "PILToTensor(): docs/native.md has the table of what is native. If Python is wanted, say "
-        "native=False, which silences this.",
+        "native=False, which silences this."
+        + "".join(f"\n{line}" for line in lines_of(each for each in parts() if each.why)),
         PythonPathWarning,
         stacklevel=users_level(),
     )

@@ -11,7 +11,7 @@ from typing import Any, cast
 from fastloader._core import options as python_path
 from fastloader._core.batch.augmentation import Augmentation
 from fastloader._core.delivery.delivery import Delivery
-from fastloader._core.handoff import Fallback, Plan, Source, StandIn
+from fastloader._core.handoff import Fallback, Plan, Source, StandIn, lines_of
 from fastloader._core.loader_stats import LoaderStats
 from fastloader._core.machine import extension
 from fastloader._core.machine.identity import one_look
@@ -239,7 +239,7 @@ class Runtime:
         for source in self._every_source:
             source.begin_epoch(refused)
         if reason:
-            self._say(loader, reason)
+            self._say(loader, reason, plan)
         return self.delivery.begin(plan, order)
 
     def _planned(self, loader: Loader) -> tuple[Plan, str]:
@@ -260,7 +260,14 @@ class Runtime:
         why = python_path.obstacles(loader, reason)
         dataset, why = self._stand_in(loader, wanted, why)
         normalized = come_normalized(loader)
-        plan = self.fallback.plan(loader, wanted, why, dataset, normalized)
+        plan = self.fallback.plan(
+            loader,
+            wanted,
+            why,
+            dataset,
+            normalized,
+            lambda: python_path.obstacles_of_parts(loader, reason),
+        )
         return plan, "" if dataset is not None and dataset.native else reason
 
     def _stand_in(self, loader: Loader, wanted: Normalization | None, why: str) -> StandIn:
@@ -270,17 +277,33 @@ class Runtime:
                 return made
         return StandIn(None, why)
 
-    def _say(self, loader: Loader, reason: str) -> None:
+    def _say(self, loader: Loader, reason: str, plan: Plan) -> None:
         """Logs and warns why Python makes the batches: once, not at every epoch."""
         if reason != self._logged_reason:
             self._logged_reason = reason
             _log.info("fastloader: Python path: %s", reason)
             if loader.native and extension.load() is not None:
                 why = python_path.obstacles(loader, reason)
-                python_path.warn_if_pictures(loader.dataset, why)
+                python_path.warn_if_pictures(loader.dataset, why, plan.parts)
 
     def plan(self, loader: Loader) -> str:
-        return f"{self._planned(loader)[0]}; batches are {self.delivery}"
+        """Explains in words how the next epoch's batches and each part of its samples are made."""
+        plan, _reason = self._planned(loader)
+        return "\n".join([self._in_words(plan), *lines_of(plan.parts())])
+
+    def summary(self, loader: Loader) -> str:
+        """Returns the first line of `plan`."""
+        return self._in_words(self._planned(loader)[0])
+
+    def _in_words(self, plan: Plan) -> str:
+        return f"{plan}; batches are {self.delivery}"
+
+    def _lines_of_parts(self, loader: Loader) -> list[str]:
+        """Lists the other lines of `plan`; none before it is decided about sharding, which `plan`
+        does."""
+        if self.sharding is not None and not self.sharding.decided:
+            return []
+        return lines_of(self._planned(loader)[0].parts())
 
     def kind_of_workers(self, loader: Loader) -> str:
         """Returns in words what ``num_workers`` counts in the next epoch. Returns "" without a look at
@@ -354,7 +377,8 @@ class Runtime:
             normalizes=self.delivery.normalization is not None,
             auto=self._choices(loader, figures),
             headspace=self._headspace,
-            describe=lambda: self.plan(loader),
+            describe=lambda: self.summary(loader),
+            parts=lambda: self._lines_of_parts(loader),
         )
 
     def _figures(self, loader: Loader) -> Figures:
@@ -378,7 +402,7 @@ class Runtime:
             found: dict[str, Any] | None = source.replay(index)
             if found is not None:
                 return found
-        raise ValueError(f"no epoch was begun on the native path: {self.plan(loader)}")
+        raise ValueError(f"no epoch was begun on the native path: {self.summary(loader)}")
 
     def stats(self, loader: Loader) -> LoaderStats:
         seen = self.observe(loader)

@@ -185,7 +185,7 @@ def _checks(runs: list[Run], pixels: Comparison) -> list[str]:
             "         (they are with any version of Pillow; Pillow-SIMD resizes otherwise)"
         )
     if not fast.plan.startswith("native images"):
-        lines.append(f"FastLoader took the {fast.plan}")
+        lines.append(f"FastLoader took the {fast.plan.splitlines()[0]}")
     return lines
 
 

@@ -61,6 +61,10 @@ class Companion:
         return self._source
 
     @property
+    def sources(self) -> tuple[PictureSource, ...]:
+        return (self._source,)
+
+    @property
     def following(self) -> Following:
         resampling = None if self.interpolation is None else RESAMPLINGS.index(self.interpolation)
         return Following(self.scale, resampling)
@@ -153,6 +157,10 @@ class EncodedMask:
     def encoded(self) -> PictureSource:
         """The source of the mask, as the loader sees it."""
         return self._source
+
+    @property
+    def sources(self) -> tuple[PictureSource, ...]:
+        return (self._source,)
 
     @property
     def following(self) -> Following:

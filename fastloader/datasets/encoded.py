@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import operator
 import os
 import pickle
 import threading
@@ -18,7 +17,6 @@ import torch
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.machine import extension, identity
-from fastloader._core.machine.eager import eager
 from fastloader.datasets.companions import (
     Companion,
     EncodedMask,
@@ -29,9 +27,8 @@ from fastloader.datasets.companions import (
 )
 from fastloader.datasets.picture_source import PictureSource
 from fastloader.errors import Error, NotNative
-from fastloader.transforms import _pillow
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._job import Job, make_job, make_pixels
+from fastloader.transforms._job import Job
 from fastloader.transforms._pillow import naming
 from fastloader.transforms._reader.beginning import read_beginning
 from fastloader.transforms._reader.chain import (
@@ -491,6 +488,21 @@ class EncodedImage:
         """The source of the picture, as the loader sees it."""
         return self._source
 
+    @property
+    def sources(self) -> tuple[PictureSource, ...]:
+        """The sources of its pictures, as the loader sees them."""
+        return (self._source,)
+
+    @property
+    def draws(self) -> int:
+        """How many pictures of its sample are drawn for."""
+        return 1
+
+    @property
+    def form(self) -> Any:
+        """What the encoded pictures in one place of a batch have in common."""
+        return self.return_parameters
+
     def decode(self) -> Any:
         """Decodes and transforms the picture on this thread, and without the GIL while that is native.
         One draw from torch's default generator gives the seed. With ``return_parameters``, returns a
@@ -515,9 +527,7 @@ class EncodedImage:
                     raise ValueError(f"return_parameters, and Python makes {self}: {why}")
                 made = make_jointly(self._source, self.transform, self.with_, why)
                 return self.assembled(made), None
-        seed = 0
-        if read.chain.random or read.chain.erasing is not None:
-            seed = int(torch.randint(0, 2**63 - 1, (), device="cpu").item())
+        seed = _draw_seed(read.chain)
         single = Single(self._source, read, seed)
         made = single.make()
         if self.with_:
@@ -563,9 +573,109 @@ class EncodedImage:
         return f"EncodedImage({self._source.name!r}, {self.transform!r})"
 
 
+class EncodedClip(EncodedImage):
+    """A clip whose frames are still encoded, each in a file of its own, anywhere in a sample of any
+    dataset. It becomes a tensor of shape (T, C, H, W), in a batch (N, T, C, H, W). ::
+
+        EncodedClip([f"{folder}/{n:05}.jpg" for n in range(start, start + 16)], transform)
+
+    FastLoader decodes the frames on its C++ threads, straight into the batch, as it does with an
+    `EncodedImage`. All frames of a clip have one size.
+
+    Args:
+        frames: The frames in their order: paths, or encoded bytes, as `EncodedImage` takes them. Clips
+            that are collated together have as many.
+        transform: The function of each frame, as `EncodedImage` takes it.
+        shared: True (default) makes one draw for all frames of a clip: one crop, one flip, one colour. A
+            transform that is not native to the end has to be one of torchvision.transforms.v2 then,
+            which takes all frames at once. False draws for each frame.
+
+    Raises:
+        TypeError: for a frame of another type.
+        ValueError: for a clip without frames, or of more than 1024.
+    """
+
+    __slots__ = ("_frames", "shared")
+
+    def __init__(
+        self,
+        frames: Sequence[str | os.PathLike[str] | bytes | bytearray | memoryview | Any],
+        transform: Callable[[Any], Any] | None = None,
+        shared: bool = True,
+    ) -> None:
+        if isinstance(frames, str | bytes | os.PathLike):
+            raise TypeError(f"frames is a sequence of paths or of bytes, not {frames!r}")
+        self._frames = tuple(
+            each if isinstance(each, PictureSource) else PictureSource(each) for each in frames
+        )
+        if not 0 < len(self._frames) <= _MOST_FRAMES:
+            raise ValueError(
+                f"a clip of {len(self._frames)} frames; 1 to {_MOST_FRAMES} are allowed"
+            )
+        super().__init__(self._frames[0], transform)
+        self.shared = bool(shared)
+
+    @property
+    def sources(self) -> tuple[PictureSource, ...]:
+        return self._frames
+
+    @property
+    def frames(self) -> list[Any]:
+        """The path of each frame, or an array of its encoded bytes."""
+        return [EncodedImage(each).source for each in self._frames]
+
+    @property
+    def draws(self) -> int:
+        return 1 if self.shared else len(self._frames)
+
+    @property
+    def form(self) -> Any:
+        return len(self._frames), self.shared
+
+    def _make(self) -> tuple[Any, None]:
+        read = read_transform(self.transform)
+        read = read.own_sizes or read
+        if not self.shared:
+            return _stacked(
+                [EncodedImage(each, self.transform).decode() for each in self._frames]
+            ), None
+        if read.rest or not (read.whole or read.chain.tensor):
+            rest = dict(enumerate(map(Companion, self._frames[1:]), 1))
+            return _stacked(make_jointly(self._source, self.transform, rest, read.why)), None
+        seed = _draw_seed(read.chain)
+        singles = [Single(each, read, seed) for each in self._frames]
+        first = singles[0].drawn()["size"]
+        for place, (source, single) in enumerate(zip(self._frames, singles)):
+            check_size(source.name, place, 1, first, single.drawn()["size"])
+        return _stacked([single.make() for single in singles]), None
+
+    def __reduce__(self) -> Any:
+        return EncodedClip, (self._frames, self.transform, self.shared)
+
+    def __repr__(self) -> str:
+        return f"EncodedClip({len(self._frames)} frames from {self._source.name!r}, {self.transform!r})"
+
+
+_MOST_FRAMES = 1024
+
+ENCODED = (EncodedImage, EncodedClip)  # what stays encoded until a batch is made
+
+
+def _draw_seed(chain: Chain) -> int:
+    """Draws a seed from torch's default generator, if the chain draws anything."""
+    if not chain.random and chain.erasing is None:
+        return 0
+    return int(torch.randint(0, 2**63 - 1, (), device="cpu").item())
+
+
+def _stacked(frames: list[Any]) -> Any:
+    """Stacks what was made of the frames of a clip, if they are tensors."""
+    return torch.stack(frames) if isinstance(frames[0], torch.Tensor) else frames
+
+
 def count_pictures(column: list[Any]) -> int:
     """Returns how many pictures a column of encoded ones has, with their companions."""
-    return sum(1 + len(each.with_) for each in column)
+    return sum(len(each.sources) + len(each.with_) for each in column)
 
 
 def collated(column: list[Any], collate_fn_map: Any) -> Any:
@@ -579,8 +689,10 @@ def collated(column: list[Any], collate_fn_map: Any) -> Any:
 def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     """Collates a column of encoded pictures for default_collate."""
     for each in column:
-        if type(each) is not EncodedImage:
-            raise TypeError(f"a batch of EncodedImages has a {type(each).__qualname__} among them")
+        if type(each) is not type(column[0]):
+            raise TypeError(
+                f"a batch of {type(column[0]).__qualname__}s has a {type(each).__qualname__} among them"
+            )
     if len({each.return_parameters for each in column}) > 1:
         raise TypeError("a batch has EncodedImages with return_parameters, and others without")
     kept = keeping()
@@ -591,101 +703,5 @@ def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     return collated(column, collate_fn_map)
 
 
-default_collate_fn_map[EncodedImage] = collate_encoded
-
-
-# ---- ``decode_image``: the pixels of one encoded picture.
-
-
-_FILTERS = ("box", "bilinear", "bicubic", "hamming", "lanczos")
-
-
-@eager
-def decode_image(
-    source: str | os.PathLike[str] | bytes | bytearray | memoryview | Any,
-    region: Sequence[int] | None = None,
-    size: Sequence[int] | None = None,
-    *,
-    interpolation: str = "bilinear",
-    as_tensor: bool = False,
-) -> Any:
-    """Decodes a picture to the pixels that Pillow has after ``convert("RGB")``, ``crop`` and ``resize``.
-    The calling thread decodes no more than the region, and releases the GIL meanwhile.
-
-    Args:
-        source: A path (str or os.PathLike), or the encoded bytes: bytes, bytearray, memoryview, a numpy
-            array or a tensor of uint8.
-        region: (left, top, width, height) in pixels, within the picture; None (default) is all of it.
-        size: (height, width) to which the region is resized; None (default) leaves it as it is.
-        interpolation: The filter of the resize: "box", "bilinear" (default), "bicubic", "hamming" or
-            "lanczos", with antialiasing, as Pillow has them.
-        as_tensor: False (default) gives a numpy array of uint8, 0..255, of shape (height, width, 3);
-            True a torch tensor of shape (3, height, width).
-
-    Raises:
-        TypeError: for an argument of another type.
-        ValueError: for a region that is not in the picture, a size below 1, an interpolation that there
-            is not.
-        OSError: for a file that cannot be read, or that neither the native decoder nor Pillow decodes.
-    """
-    picture = PictureSource(source)
-    box = None if region is None else _numbers("region", region, 4, (0, 0, 1, 1))
-    made = None if size is None else _numbers("size", size, 2, (1, 1))
-    if interpolation not in _FILTERS:
-        raise ValueError(f"interpolation={interpolation!r}: use one of {', '.join(_FILTERS)}")
-    pixels = _native_pixels(picture, box, made, interpolation)
-    if pixels is None:
-        pixels = _pillow_pixels(picture, box, made, interpolation)
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous() if as_tensor else pixels
-
-
-def _numbers(name: str, given: Sequence[int], count: int, least: Sequence[int]) -> list[int]:
-    try:
-        numbers = [operator.index(each) for each in given]
-    except TypeError:
-        raise TypeError(f"{name} is a sequence of {count} whole numbers, got {given!r}") from None
-    if len(numbers) != count:
-        raise ValueError(f"{name}={given!r}: {count} whole numbers are needed")
-    if any(number < low for number, low in zip(numbers, least)):
-        raise ValueError(f"{name}={given!r}: at least {tuple(least)} is needed")
-    return numbers
-
-
-def _native_pixels(
-    picture: PictureSource, box: list[int] | None, size: list[int] | None, interpolation: str
-) -> Any | None:
-    """Decodes natively; None if Pillow is to decode the picture, or to say what is wrong."""
-    if extension.load() is None:
-        return None
-    try:
-        native = extension.native
-        transform = native.ImageTransform(
-            box=box,
-            exact=None if size is None else (size[0], size[1]),
-            filter=getattr(native.Interpolation, interpolation.upper()),
-            pass_order=getattr(native.PassOrder, _pillow.pass_order()),
-        )
-        job = make_job(picture.opened(), transform)
-        with naming(picture.name):
-            pixels, (height, width) = make_pixels(job, 0)
-    except (Error, ValueError):
-        return None
-    return np.frombuffer(pixels, dtype=np.uint8).reshape(height, width, 3)
-
-
-def _pillow_pixels(
-    picture: PictureSource, box: list[int] | None, size: list[int] | None, interpolation: str
-) -> Any:
-    decoded = picture.open_rgb()
-    if box is not None:
-        left, top, width, height = box
-        if left + width > decoded.width or top + height > decoded.height:
-            raise ValueError(
-                f"region={tuple(box)} is not in {picture.name}, a picture of "
-                f"{decoded.width}x{decoded.height}"
-            )
-        decoded = decoded.crop((left, top, left + width, top + height))
-    if size is not None:
-        resampling = getattr(_pillow.image_module().Resampling, interpolation.upper())
-        decoded = decoded.resize((size[1], size[0]), resampling)
-    return np.array(decoded)
+for _kind in ENCODED:
+    default_collate_fn_map[_kind] = collate_encoded

@@ -489,7 +489,7 @@ TEST(each_sample_has_the_job_of_its_kind) {
   const auto batch_of = [&](std::vector<uint32_t> wanted) {
     return std::make_shared<DecodeBatch>(std::vector<DecodeBatch::View>{{jobs, 0, nullptr}},
                                          loader.quota, range(0, 8),
-                                         DecodeBatch::Keys{{}, {7}, std::move(wanted)},
+                                         DecodeBatch::Keys{{}, {7}, std::move(wanted), {}},
                                          [&](size_t bytes) { return loader.memory->share(bytes); });
   };
   pool.grow(2);
@@ -528,7 +528,7 @@ TEST(pictures_go_to_places_of_the_callers) {
   const auto no_memory = [](size_t) -> DecodeBatch::Memory { throw std::bad_alloc(); };
   const auto batch_of = [&](const DecodeBatch::View& wanted) {
     return std::make_shared<DecodeBatch>(std::vector<DecodeBatch::View>{wanted}, loader.quota,
-                                         range(0, 8), DecodeBatch::Keys{{}, {7}, {}}, no_memory);
+                                         range(0, 8), DecodeBatch::Keys{{}, {7}, {}, {}}, no_memory);
   };
   pool.grow(2);
   const Batch batch = submitted(pool, batch_of(view));
@@ -561,7 +561,7 @@ TEST(pictures_of_sizes_of_their_own_have_memory_of_their_own) {
   std::vector<DecodeBatch::View> views;
   for (const auto& job : jobs) views.push_back({{job}, 0, nullptr, {}, {}});
   const auto batch = std::make_shared<DecodeBatch>(
-      std::move(views), loader.quota, range(0, 8), DecodeBatch::Keys{{}, {7}, {}},
+      std::move(views), loader.quota, range(0, 8), DecodeBatch::Keys{{}, {7}, {}, {}},
       [&](size_t bytes) { return loader.memory->share(bytes); });
   pool.grow(2);
   pool.submit(batch);

@@ -362,7 +362,7 @@ TEST(numbers_that_the_comments_rule_out_are_refused) {
       {Kind::kResize, {0, 1, 2}},
       {Kind::kResize, {1, 1.5, 2}},
       {Kind::kResize, {1e7, 1e7, 2}},
-      {Kind::kResize, {1, 1, 6}},
+      {Kind::kResize, {1, 1, 7}},
       {Kind::kResize, {1, 1, -1}},
       {Kind::kMixBegin, {-0.1}},
       {Kind::kMixBegin, {1.1}},

@@ -13,7 +13,11 @@ PACKAGES = ("torchvision", "timm", "PIL")
 # Of other packages, the modules whose functions a user may have patched to change pictures.
 MODULES = ("torch.nn.modules.module", "torch.utils.data.dataset")
 OURS = ("fastloader.compat.timm.", "fastloader.datasets.", "fastloader.transforms.")
-ENCODED = "fastloader.datasets.encoded"  # in which no dataset stands
+# In which no dataset stands.
+ENCODED = tuple(
+    f"fastloader.datasets.{name}"
+    for name in ("encoded", "companions", "decode_image", "picture_source")
+)
 
 
 def ran(work):
@@ -51,7 +55,7 @@ def _homes(_modules):
     homes = {}
     for module in [*sys.modules.values()]:
         name = str(getattr(module, "__name__", ""))
-        ours = name.startswith(OURS) and "._" not in name and name != ENCODED
+        ours = name.startswith(OURS) and "._" not in name and name not in ENCODED
         if name.partition(".")[0] not in PACKAGES and name not in MODULES and not ours:
             continue
         for key, value in [*vars(module).items()]:

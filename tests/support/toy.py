@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch.utils.data import default_collate
 
-from fastloader._core.handoff import Source
+from fastloader._core.handoff import SamplePart, Source
 from fastloader._core.observation.statistics import Figures, LoopIterator, Stage
 from fastloader._core.sources.arguments import check_no_image_options
 from fastloader._core.sources.collation import check_collation
@@ -61,6 +61,9 @@ class ToyPlan:
         index_batches = order.index_batches()
         order.epoch_seed()
         return self.iterator(self._dataset, index_batches, handoff)
+
+    def parts(self):
+        return [SamplePart("[0]", f"made by {self.name}", "pictures"), SamplePart("[1]", "counted")]
 
     def follow_loop(self, batches):
         return None

@@ -81,6 +81,16 @@ class Ragged:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What an `EncodedImage` and its companions have become, on their way to a layout, which lays each
+    of them out. ``made``: a dict, or a tuple. ``ignore``: with what each mask among them is padded, by
+    its key or place."""
+
+    made: Any
+    ignore: Mapping[Any, int]
+
+
 open_dataclass(Ragged)  # its `to` is for batches that move themselves
 
 
@@ -114,7 +124,9 @@ class Layout:
 
     def __call__(self, samples: list[Any]) -> Any:
         batch = transposed(samples, self._collated)
-        if self.kind == "pad" and not _holds_ragged(batch):
+        if self.kind == "pad" and not (
+            _holds_ragged(batch) or any(map(_are_parts, _of_top(batch)))
+        ):
             where = "" if self.image_key is None else f" under image_key={self.image_key!r}"
             raise ValueError(
                 f"{self}: there is no picture{where} to pad. A picture is a tensor (C, H, W) of bytes "
@@ -124,12 +136,41 @@ class Layout:
 
     def _collated(self, values: list[Any], key: Any) -> Any:
         """Collates what stands in one place of every sample."""
+        if all(type(each) is Parts for each in values):
+            return self._parts(values, key)
         if all(isinstance(each, torch.Tensor | np.ndarray) for each in values):
             if not any(isinstance(each, np.ndarray) and _is_text(each) for each in values):
                 return self._tensors(list(map(_as_tensor, values)), key)
         if all(isinstance(each, Mapping | list | tuple) for each in values):
             return values
         return default_collate(values)
+
+    def _parts(self, values: list[Parts], key: Any) -> Any:
+        first = values[0]
+        named = isinstance(first.made, Mapping)
+        columns = {}
+        for part in first.made if named else range(len(first.made)):
+            column = [each.made[part] for each in values]
+            if part not in first.ignore:
+                columns[part] = self._collated(column, key)
+            elif self.kind == "pad":
+                columns[part] = self._padded_masks(column, [each.ignore[part] for each in values])
+            else:
+                columns[part] = column
+        return columns if named else list(columns.values())
+
+    def _padded_masks(self, masks: list[torch.Tensor], ignore: list[int]) -> torch.Tensor:
+        """Pads masks of shape (H, W) on the right and below, each by its own number."""
+        height, width = (
+            -(-max(each.shape[side] for each in masks) // self.pad_to) * self.pad_to
+            for side in (0, 1)
+        )
+        made = empty_elsewhere((len(masks), height, width), masks[0].dtype)
+        for place, mask, number in zip(made, masks, ignore, strict=True):
+            place[: mask.shape[0], : mask.shape[1]] = mask
+            place[: mask.shape[0], mask.shape[1] :] = number
+            place[mask.shape[0] :] = number
+        return made
 
     def _tensors(self, values: list[torch.Tensor], key: Any) -> Any:
         if not self.joins:
@@ -310,21 +351,23 @@ def transposed(samples: list[Any], collate: Callable[[list[Any], Any], Any]) -> 
 
 def opened(batch: Any) -> Any:
     """Makes of each `Ragged` in a delivered batch what its layout says."""
-    if type(batch) is Ragged:
-        return _opened(batch)
     if not isinstance(batch, Mapping | Sequence) or isinstance(batch, str | bytes):
-        return batch
-    if not _holds_ragged(batch):
+        return _opened(batch)
+    if not _holds_ragged(batch) and not any(map(_are_parts, _of_top(batch))):
         return batch
     kind: Any = type(batch)
     if isinstance(batch, Mapping):
-        made = {key: _opened(each) for key, each in batch.items() if type(each) is Ragged}
+        made = {
+            key: _opened(each)
+            for key, each in batch.items()
+            if type(each) is Ragged or _are_parts(each)
+        }
         if not isinstance(batch, MutableMapping):
             return kind({**batch, **made})
         for key, each in made.items():  # not by update(): a Counter adds to what is there
             batch[key] = each
         return batch
-    columns = [_opened(each) if type(each) is Ragged else each for each in batch]
+    columns = [_opened(each) for each in batch]
     if hasattr(batch, "_fields"):
         return kind(*columns)
     if not isinstance(batch, MutableSequence):
@@ -334,8 +377,19 @@ def opened(batch: Any) -> Any:
     return batch
 
 
-def _opened(part: Ragged) -> Any:
-    return _MADE[part.layout.kind](part)
+def _of_top(batch: Any) -> Iterable[Any]:
+    return batch.values() if isinstance(batch, Mapping) else batch
+
+
+def _opened(part: Any) -> Any:
+    """Opens what stands in one place of a batch: a `Ragged`, or what was made of `Parts`."""
+    if type(part) is Ragged:
+        return _MADE[part.layout.kind](part)
+    return opened(part) if _are_parts(part) else part
+
+
+def _are_parts(value: Any) -> bool:
+    return type(value) in (dict, list) and _holds_ragged(value)
 
 
 def _views(part: Ragged) -> list[torch.Tensor]:

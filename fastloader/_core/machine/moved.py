@@ -51,10 +51,11 @@ _HOMES = {
     "datasets._remote.shard_cache": "datasets._remote.cache.etag datasets._remote.cache.shard_cache",
     "datasets.arrays": "datasets._formats.arrays.folder datasets.packed_arrays",
     "datasets.encoded": """
-        datasets._encoded.decode_image datasets._encoded.encoded_image datasets._encoded.keeping
-        datasets._encoded.parameters datasets._encoded.picture_source datasets._encoded.single
-        datasets._encoded.wanted
+        datasets._encoded.encoded_image datasets._encoded.keeping datasets._encoded.parameters
+        datasets._encoded.single datasets._encoded.wanted
     """,
+    "datasets.decode_image": "datasets._encoded.decode_image",
+    "datasets.picture_source": "datasets._encoded.picture_source",
     "datasets.files": """
         datasets._formats.files.file_list datasets._formats.files.whole_objects
         datasets._remote.class_files datasets.image_folder datasets.list_images

@@ -337,7 +337,8 @@ class Report:
     the speed of the loop with this loader, and ``headspace_steps_per_s`` its speed if data were free;
     None unless ``loader.headspace()`` has measured five steps. ``auto`` says what was ``chosen`` and
     ``why``, for ``num_workers`` and ``depth`` if they are "auto". ``recent`` has the last 1000 batches
-    one by one, each with ``wait_s``, ``step_s`` and whether it was the ``first`` of its epoch.
+    one by one, each with ``wait_s``, ``step_s`` and whether it was the ``first`` of its epoch. ``parts``
+    has the lines of ``loader.plan()`` that say where each part of a sample is made.
 
     A notebook shows a report as a page, and `html` writes the page into a file."""
 
@@ -363,12 +364,14 @@ class Report:
     headspace_steps_per_s: float | None
     auto: dict[str, AutoChoice]
     recent: tuple[Step, ...] = dataclasses.field(default=(), repr=False)
+    parts: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the report as plain numbers, strings and dicts, without ``recent``."""
         flat = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         del flat["recent"]
         flat["stages"] = {name: stage.as_dict() for name, stage in self.stages.items()}
+        flat["parts"] = list(self.parts)
         flat["auto"] = {name: choice.as_dict() for name, choice in self.auto.items()}
         return flat
 
@@ -405,6 +408,7 @@ class Report:
             steps=self.recent,
             batches=self.batches,
             facts=self._facts(),
+            parts=self.parts,
         )
 
     def _tiles(self) -> list[tuple[str, str]]:
@@ -470,6 +474,8 @@ class Report:
                 f"  {stage.name:<{width}} {stage.seconds:>9.3f} {stage.each_ms:>9.3f}  "
                 f"{stage.unit:<8} {stage.by}"
             )
+        if self.parts:
+            lines += ["", "the parts of a sample:", *(f"  {part}" for part in self.parts)]
         lines += ["", *self._facts()]
         lines.append(f"{self.verdict}. {self.advice[:1].upper()}{self.advice[1:]}.")
         return "\n".join(lines)
@@ -514,4 +520,5 @@ def make_report(seen: Observation) -> Report:
         headspace_steps_per_s=seen.free_steps_per_s,
         auto=dict(seen.auto),
         recent=statistics.recent.steps(),
+        parts=tuple(part.strip() for part in seen.parts()),
     )

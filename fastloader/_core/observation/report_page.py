@@ -146,7 +146,8 @@ border-top:1px dashed var(--line)}
 class ReportPage:
     """The content of the page, the most important first. ``tiles``: figures with what each is.
     ``seconds``: how long the loop was at its steps and waits, of which a stage's bar is a share.
-    ``batches``: the number of the last of ``steps``. ``facts``: further lines."""
+    ``batches``: the number of the last of ``steps``. ``facts``: further lines. ``parts``: a line for
+    each part of a sample."""
 
     verdict: str
     advice: str
@@ -157,6 +158,7 @@ class ReportPage:
     steps: Sequence[Step]
     batches: int
     facts: Sequence[str]
+    parts: Sequence[str] = ()
 
     def document(self) -> str:
         """Writes the whole file."""
@@ -195,9 +197,10 @@ class ReportPage:
             parts += map(self._stage, self.stages)
         if self.steps:
             parts.append(f"<h2>Waiting per step</h2>{waits_chart(self.steps, self.batches)}")
-        if self.facts:
-            facts = "".join(f"<li>{escape(fact)}</li>" for fact in self.facts)
-            parts.append(f"<h2>More figures</h2><ul>{facts}</ul>")
+        for head, lines in (("Parts of a sample", self.parts), ("More figures", self.facts)):
+            if lines:
+                items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+                parts.append(f"<h2>{head}</h2><ul>{items}</ul>")
         return f'<div class="fastloader-report">{"".join(parts)}</div>'
 
     def _stage(self, stage: Stage) -> str:

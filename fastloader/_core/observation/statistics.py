@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -337,8 +337,8 @@ class Observation:
     joined, with the stages in the order of a sample's way. ``workers``: the argument ``num_workers``.
     ``ahead``: whether batches are made before the loop asks for them. ``path``: as ``stats()["path"]``
     has it. ``normalizes``: whether the loader normalises images. ``auto``: the choices, by the name of
-    the argument that was "auto". ``describe``: gives the loader's ``plan()``, and is called only if the
-    advice needs it."""
+    the argument that was "auto". ``describe``: gives the first line of the loader's ``plan()``, and is
+    called only if the advice needs it. ``parts``: gives the other lines, for a report."""
 
     statistics: Statistics
     figures: Figures
@@ -351,6 +351,7 @@ class Observation:
     auto: Mapping[str, AutoChoice]
     headspace: Measured | None
     describe: Callable[[], str]
+    parts: Callable[[], Sequence[str]] = tuple
 
     @property
     def on_accelerator(self) -> bool:

@@ -45,7 +45,9 @@ class PictureRequest:
     source of the jobs. ``samples``: what each position is drawn by; empty: its file. ``seeds``: one for
     each position, or one for all. ``kinds``: which of its views' jobs each position has; empty: the
     first. ``apart``: whether each picture is a tensor of its own, as the user's code would make it, and
-    not a row of one that they share.
+    not a row of one that they share. ``frames``: so many positions are the frames of one clip, and
+    ``rows`` gives clips of shape (T, C, H, W); None: they are pictures. ``numbers``: what is added to
+    each position's number among the pictures of its sample; empty: nothing.
     """
 
     views: Sequence[View]
@@ -54,6 +56,8 @@ class PictureRequest:
     seeds: list[int]
     kinds: list[int] = dataclasses.field(default_factory=list)
     apart: bool = False
+    frames: int | None = None
+    numbers: list[int] = dataclasses.field(default_factory=list)
 
     def chain(self, view: int) -> Chain:
         """Returns the chain of a view for the first kind: those of the others have its form."""
@@ -67,7 +71,21 @@ class PictureRequest:
         None is the position's own."""
         if kind is None:
             kind = self.kinds[position] if self.kinds else 0
-        return [(jobs[kind], number) for jobs, number in self.views]
+        added = self.numbers[position] if self.numbers else 0
+        return [(jobs[kind], number + added) for jobs, number in self.views]
+
+    def clips(self, rows: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Makes rows of clips from those of their frames, where the request is for clips. What failed
+        holds anything."""
+        frames = self.frames
+        if frames is None:
+            return rows
+        found = []
+        for begin in range(0, len(rows), frames):
+            clip = rows[begin : begin + frames]
+            alike = all(each.shape == clip[0].shape for each in clip)
+            found.append(torch.stack(clip) if alike else _nothing())
+        return found
 
 
 class Other(NamedTuple):
@@ -143,7 +161,7 @@ class NativeBatch:
         # By view; None where pictures have sizes of their own.
         self._apart: list[list[torch.Tensor] | None] = []
         if request.apart:
-            self._apart = [_empty(jobs[0], len(request.files)) for jobs, _number in request.views]
+            self._apart = [_empty(jobs[0], request) for jobs, _number in request.views]
         self._batch = extension.native.DecodeBatch(
             views=[([_native_of(job) for job in jobs], number) for jobs, number in request.views],
             quota=quota,
@@ -152,8 +170,16 @@ class NativeBatch:
             seeds=request.seeds,
             kinds=request.kinds,
             memory=memory,
-            outs=[[each.data_ptr() for each in tensors or ()] for tensors in self._apart],
+            outs=[
+                [
+                    frame.data_ptr()
+                    for each in tensors or ()
+                    for frame in ([each] if request.frames is None else each)
+                ]
+                for tensors in self._apart
+            ],
             held=self._apart,
+            numbers=request.numbers,
         )
         self.ready, self.wait, self.stop = self._batch.ready, self._batch.wait, self._batch.stop
         self.failures, self.sizes = self._batch.failures, self._batch.sizes
@@ -166,11 +192,14 @@ class NativeBatch:
         if apart is not None:
             return apart
         if self._request.chain(view).size is not None:
-            return list(self.take(view))
+            taken_whole, frames = self.take(view), self._request.frames
+            return list(taken_whole if frames is None else taken_whole.unflatten(0, (-1, frames)))
         taken = [self._batch.take_own(each, view) for each in range(len(self._request.files))]
         rows = [_nothing() if each is None else torch.from_dlpack(each)[0] for each in taken]
         # torch can resize only what it has allocated itself.
-        return [row.clone() for row in rows] if self._request.apart else rows
+        if self._request.apart and self._request.frames is None:
+            return [row.clone() for row in rows]
+        return self._request.clips(rows)
 
     def redo(self, position: int, picture: Any, other: Other | None = None) -> None:
         pixels = np.ascontiguousarray(np.asarray(picture))
@@ -184,14 +213,20 @@ class NativeBatch:
         self._batch.decode_other(position, index=other.file, seed=seed, kind=other.kind)
 
 
-def _empty(job: Job, count: int) -> list[torch.Tensor] | None:
-    """Makes a tensor for each of so many pictures; None if they have sizes of their own."""
+def _empty(job: Job, request: PictureRequest) -> list[torch.Tensor] | None:
+    """Makes a tensor for each picture or clip; None if they have sizes of their own."""
     chain = job.chain
     if chain.size is None:
         return None
     dtype, channels, (height, width) = chain.dtype, chain.channels, chain.size
-    shape = channels, height, width
-    steps = (height * width, width, 1) if job.planar else (1, width * channels, channels)
+    shape: tuple[int, ...] = channels, height, width
+    steps: tuple[int, ...] = (1, width * channels, channels)
+    if job.planar:
+        steps = height * width, width, 1
+    count, frames = len(request.files), request.frames
+    if frames is not None:
+        shape, steps = (frames, *shape), (channels * height * width, *steps)
+        count //= frames
     return [torch.empty_strided(shape, steps, dtype=dtype, device="cpu") for _ in range(count)]
 
 
@@ -283,6 +318,8 @@ class PillowBatch:
 
     def rows(self, view: int = 0) -> list[torch.Tensor]:
         rows = list(self.made.pixels[view])
+        if self._request.frames is not None:
+            return self._request.clips(rows)
         return [row.clone() for row in rows] if self._request.apart else rows
 
     def redo(self, position: int, picture: Any, other: Other | None = None) -> None:

@@ -63,6 +63,7 @@ class InPlace(Dataset[Any]):
     # What collates in the place of the loader's collate_fn; None leaves that.
     collate: Callable[[Any], Any] | None = None
     native = False  # whether decode threads make whole pictures
+    words = ""  # by whom its pictures are made
 
     def __init__(
         self, dataset: Any, images: NativeImages, began: Callable[[InPlace], None] | None = None

@@ -27,7 +27,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.batch.tree import is_leaf
-from fastloader._core.handoff import DEFAULT_DEPTH, Handoff, Source
+from fastloader._core.handoff import DEFAULT_DEPTH, Handoff, SamplePart, Source
 from fastloader._core.machine import devices, extension, identity
 from fastloader._core.machine.limits import GATHER_THREADS, available_threads, counted
 from fastloader._core.machine.mapped_memory import file_at
@@ -237,6 +237,15 @@ class NativeArrays:
         except (IndexError, RuntimeError):  # the array's shape decides which of them
             return None
         return outputs
+
+
+def _places(structure: Any, place: str = "") -> list[str]:
+    """Lists where the leaves of a `NativeArrays.structure` stand, in words; the only one of samples that
+    are no containers is every part."""
+    if type(structure) is int:
+        return [place or "every part"]
+    items = structure.items() if type(structure) is dict else enumerate(structure)
+    return [each for key, inner in items for each in _places(inner, f"{place}[{key!r}]")]
 
 
 def _filled(structure: Any, outputs: list[torch.Tensor]) -> Any:
@@ -773,11 +782,19 @@ class ArrayPlan:
         self.pins = loader.pin_memory and devices.can_pin()
 
     def __str__(self) -> str:
+        return f"arrays: {self._arrays.name}, {self._gathered()}"
+
+    def parts(self) -> list[SamplePart]:
+        gathered = self._gathered()
+        return [SamplePart(place, gathered) for place in _places(self._arrays.structure)]
+
+    def _gathered(self) -> str:
+        """Says when and by whom rows are gathered."""
         when = "ahead" if self.ahead else "when asked for"
         how = "by torch"
         if extension.load() is not None:
             how = f"by {counted(array_threads(self._loader.num_workers), 'thread')}"
-        return f"arrays: {self._arrays.name}, gathered {when} {how}"
+        return f"gathered {when} {how}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         assert order is not None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation import Augmentation, EpochDraws, SampleDraws
-from fastloader._core.handoff import Handoff, Source, StandIn
+from fastloader._core.handoff import Handoff, SamplePart, Source, StandIn
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.limits import (
     DECODE_THREADS,
@@ -31,6 +31,7 @@ from fastloader._core.pictures.decoder import ImageDecoder, jpeg_counts
 from fastloader._core.pictures.finish import Finish
 from fastloader._core.pictures.images import CropSeeds, DecodeOptions, ErrorPolicy, NativeImages
 from fastloader._core.pictures.in_place import BegunPictures, InPlace, PillowPictures, RowPictures
+from fastloader._core.pictures.sample_parts import native_parts
 from fastloader._core.sources.arguments import (
     check_extension,
     check_fetch,
@@ -117,6 +118,7 @@ class ImageSource(Source):
                 mixed = "" if images.mixing is None else ", mixed"
                 reason = f"{reason}: {images.words}{mixed}, with the native path's draws"
                 made = PillowPictures(dataset, images, collation_of(loader), self.note)
+                made.words = "made by Pillow"
                 return StandIn(made, reason)
         try:
             check_fetch()
@@ -126,6 +128,7 @@ class ImageSource(Source):
             begun = self._begun(dataset, images, known)
             if begun is not None:
                 reach = known.beginnings[0].reach
+                begun.words = "made by Pillow"
                 return StandIn(begun, f"{reason}: with the native path's draws {reach}")
         except NotNative:
             pass
@@ -143,9 +146,12 @@ class ImageSource(Source):
             bool(beginnings[0].unknown),
             self.note,
         )
+        reach = beginnings[0].reach
         if extension.load() is None:
-            return StandIn(begun, f"{reason}: with the native path's draws {beginnings[0].reach}")
-        return StandIn(begun, f"native {beginnings[0].reach}{_indexed(images)} ({reason})")
+            begun.words = "made by Pillow and Python"
+            return StandIn(begun, f"{reason}: with the native path's draws {reach}")
+        begun.words = f"made natively {reach}"
+        return StandIn(begun, f"native {reach}{_indexed(images)} ({reason})")
 
     def _begun(
         self, dataset: Any, images: NativeImages, reading: KnownSamples
@@ -191,6 +197,7 @@ class ImageSource(Source):
             self.note,
         )
         rows.times = self._times_of_rows
+        rows.words = f"made natively, {decoding}, a tensor for each sample"
         then = "" if reason == str(loader._runtime.layout) else "then Python: "
         return StandIn(rows, f"{_words(images, decoding, loader)}; {then}{reason}")
 
@@ -412,15 +419,23 @@ class ImagePlan:
         self.pins = loader.pin_memory and devices.can_pin()
 
     def __str__(self) -> str:
-        images, workers = self._images, self._loader.num_workers
+        mixed = "" if self._images.mixing is None else ", mixed"
+        return f"{_words(self._images, self._decoding(), self._loader)}{mixed}"
+
+    def parts(self) -> list[SamplePart]:
+        mixed = "" if self._images.mixing is None else ", then mixed"
+        return native_parts(self._images.form, self._decoding(), mixed)
+
+    def _decoding(self) -> str:
+        """Says on how many threads pictures are decoded."""
+        workers = self._loader.num_workers
         tuner = self._source.tuner(auto_workers(self._loader))
-        mixed = "" if images.mixing is None else ", mixed"
         decoding = counted(decode_threads(workers), "decode thread")
         if workers > decode_threads(workers):
             decoding += f" ({MOST_DECODE_THREADS} for each processor, of num_workers={workers})"
         if tuner is not None:
             decoding = f"{counted(tuner.rule.threads, 'decode thread')} (auto)"
-        return f"{_words(images, decoding, self._loader)}{mixed}"
+        return decoding
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         assert order is not None

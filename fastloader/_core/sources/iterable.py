@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation import EpochDraws
-from fastloader._core.handoff import Handoff
+from fastloader._core.handoff import Handoff, SamplePart
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
 from fastloader.transforms._normalization import Normalization
@@ -33,6 +33,9 @@ class IterablePlan:
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         return iter(self._iterable)
+
+    def parts(self) -> list[SamplePart]:
+        return []
 
     def follow_loop(self, batches: Iterator[Any]) -> Lookahead | None:
         return follow_loop(batches)

@@ -117,26 +117,29 @@ class OnlyLookedAt(NotNative):
 
 class Refusals:
     """Reads for batches that Python makes. It notes all that is in the way of the native path, in the
-    first dataset that is read: ``found``; ``rest`` says what the transform comes to without it, as
-    `refused_steps` does."""
+    first dataset that is read: ``found``, of which ``steps`` are of the transform, and ``target`` of the
+    targets; ``rest`` says what the transform comes to without it, as `refused_steps` does."""
 
     sized = True
 
     def __init__(self) -> None:
         self.found: list[str] = []
+        self.steps: list[str] = []
+        self.target = ""
         self.rest = ""
 
     def chain(
         self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
     ) -> Chain:
         if transform is not None:
-            steps, self.rest = refused_steps(transform, of)
-            self.found += steps
+            self.steps, self.rest = refused_steps(transform, of)
+            self.found += self.steps
         raise OnlyLookedAt
 
     def target_transform(self, transform: Any) -> None:
         if transform is not None:
-            self.found.append("the dataset has a target_transform")
+            self.target = "the dataset has a target_transform"
+            self.found.append(self.target)
 
 
 # ---- The arrays that a dataset's files became in the last epoch.

@@ -132,13 +132,13 @@ def _joined_chains(parts: list[NativeImages]) -> tuple[Chain, ...]:
         NotNative: if their pictures would not be stacked, or are normalised or erased differently.
     """
     first = parts[0].chain
-    for part in parts:
+    for number, part in enumerate(parts):
         for name in _END:
             own, other = getattr(part.chain, name), getattr(first, name)
             if own != other:
                 raise NotNative(
                     "the datasets of a ConcatDataset have transforms that end differently: "
-                    f"{_END[name]} is {other} in the first, and {own} in another"
+                    f"{_END[name]} is {other} in the first, and {own} in {_part_name(number)}"
                 )
     chains = [each for part in parts for each in part.chains or [part.chain] * len(part.starts)]
     return tuple(chains) if any(each != first for each in chains) else ()
@@ -602,7 +602,14 @@ def _recognize(dataset: Any, reading: Reading) -> NativeImages:
             raise NotNative(own)
         if selection is Subset:
             return subset(dataset, _recognize(dataset.dataset, reading))
-        parts = [_recognize(each, reading) for each in dataset.datasets]
+        parts = []
+        for number, each in enumerate(dataset.datasets):
+            try:
+                parts.append(_recognize(each, reading))
+            except NotNative as refusal:
+                if isinstance(refusal, OnlyLookedAt):
+                    raise
+                raise NotNative(f"{refusal} ({_part_name(number)})") from None
         return concatenated(dataset, parts, reading.sized)
     known = _known_class(dataset)
     if known is None:
@@ -615,6 +622,10 @@ def _recognize(dataset: Any, reading: Reading) -> NativeImages:
         name = f"{kind.__qualname__}, {name}"
     watched = *_WHAT_MATTERS, *_row(known).reads
     return dataclasses.replace(images, name=name, watched=(watched,))
+
+
+def _part_name(number: int) -> str:
+    return f"datasets[{number}] of the ConcatDataset"
 
 
 def refusals(dataset: Any) -> Refusals:

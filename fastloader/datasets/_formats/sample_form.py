@@ -47,6 +47,14 @@ class SampleForm:
         """Whether samples are (picture, label)."""
         return self.keys is None and self.reader is None
 
+    def places(self) -> tuple[str, str, list[str]]:
+        """Returns where the picture, the label ("": nowhere) and the rest stand in a sample, in
+        words."""
+        if self.keys is not None:
+            picture, label, *others = ("" if key is None else f"[{key!r}]" for key in self.keys)
+            return picture, label, others
+        return "[0]", "[1]", [] if self.reader is None else ["[2] and what follows"]
+
     def sample(
         self, picture: Any, label: Any, index: int, others: tuple[Any, ...] | None = None
     ) -> Any:

@@ -35,7 +35,7 @@ def test_a_loader_of_ours():
     assert text == repr(checked)
     assert text.splitlines() == [
         "FastLoader: FastLoader",
-        f"  plan    {loader.plan()}",
+        f"  plan    {loader.plan().splitlines()[0]}",
         "  order   BatchSampler of RandomSampler",
         "  given   0 batches since it was made",
     ]
@@ -171,7 +171,8 @@ def test_accelerates_own_loaders(accelerate):
     for thing, loader in ((prepared, inside), (accelerator, inside), (rest, rest.base_dataloader)):
         checked = fastloader.check(thing)
         assert checked.kept and checked.loaders == [loader], checked
-        assert "inside accelerate's" in str(checked) and loader.plan() in str(checked)
+        assert "inside accelerate's" in str(checked)
+        assert loader.plan().splitlines()[0] in str(checked)
     # The user's own handle, which Accelerate has replaced.
     assert [each.loader for each in fastloader.check(given).beside][:1] == [inside]
     plain = accelerator.prepare(DataLoader(given.dataset))

@@ -19,7 +19,7 @@ from fastloader import transforms as T
 from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
 from fastloader.datasets import FileSpans, ImageFolder, LMDBDataset, Pictures
-from fastloader.datasets.encoded import PictureSource
+from fastloader.datasets.picture_source import PictureSource
 from fastloader.errors import Error
 from support import same
 

@@ -47,7 +47,7 @@ def paths(monkeypatch):
 def test_a_path_is_chosen_by_its_line(paths, dataset):
     paths(NegatingPath, *delivery.PATHS)
     loader = FastLoader(dataset, 3, device="cpu")
-    assert loader.plan().endswith("; batches are negated for cpu")
+    assert loader.plan().splitlines()[0].endswith("; batches are negated for cpu")
     labels = torch.cat([labels for _, labels in loader])
     assert labels.tolist() == [-number for number in range(7)]
     stats = loader.stats()

@@ -47,7 +47,7 @@ class PlainPlan(ToyPlan):
 class RecordedFallback(Recorded, Fallback):
     """Makes batches without torch's iterators, and keeps what it was asked for."""
 
-    def plan(self, loader, wanted, reason="", stand_in=None, normalized=None):
+    def plan(self, loader, wanted, reason="", stand_in=None, normalized=None, obstacles=None):
         self.reason = reason
         return PlainPlan(self, loader.dataset)
 

@@ -95,7 +95,11 @@ def test_a_source_behind_the_others_serves_what_they_do_not(root, make):
     [
         (own, {}, f"the dataset is a {__name__}.Own"),
         (lambda root: Subset(own(root), [1]), {}, f"the dataset is a {__name__}.Own"),
-        (folder_and_own, {}, f"the dataset is a {__name__}.Own"),
+        (
+            folder_and_own,
+            {},
+            f"the dataset is a {__name__}.Own (datasets[1] of the ConcatDataset)",
+        ),
         (own, {"collate_fn": len}, f"collate_fn is len; also the dataset is a {__name__}.Own"),
         (
             own,

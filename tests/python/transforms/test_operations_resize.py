@@ -102,7 +102,7 @@ def test_one_colour_stays_one_colour(rng, resampling):
         [0, 5, 2],
         [4, -1, 2],
         [4.5, 5, 2],
-        [4, 5, 6],
+        [4, 5, 7],
         [4, 5, -1],
         [4, 5, 0.5],
         [1e300, 5, 2],

@@ -158,7 +158,8 @@ class EncodedColumn:
     ``number``: which pictures of their samples they are. ``files``: the file of each sample's picture.
     ``chains``: the number of the chain of each. ``parameters``: whether what was drawn is wanted, too.
     ``follows``: how they follow those of another column. ``named``: of pictures that others follow,
-    whether a dict comes out, or a tuple.
+    whether a dict comes out, or a tuple. ``frames``: so many of ``files`` are those of a sample's clip;
+    None: they are pictures. ``shared``: whether one draw is for all frames of a clip.
     """
 
     number: int
@@ -167,6 +168,13 @@ class EncodedColumn:
     parameters: bool
     follows: Follows | None = None
     named: bool = True
+    frames: int | None = None
+    shared: bool = True
+
+    def of_sample(self, position: int) -> list[int]:
+        """Returns the files of a sample's picture or clip."""
+        count = self.frames or 1
+        return self.files[position * count : (position + 1) * count]
 
 
 @dataclasses.dataclass
@@ -177,7 +185,8 @@ class EncodedBatch:
     samples were made, ``why`` in words. ``parts``: the pictures of the columns, if a worker has made
     them, ``drawn_by`` what they are drawn by then. ``notes``: what was noted of the pictures of a
     finished batch, ``records`` what was drawn for them, as `DrawnBatch`; ``left_out``: whether none of
-    its samples is left."""
+    its samples is left. ``told``: as `EncodedCollation` makes it, by whom each picture of a sample is
+    made, and once it is done, where each stands, too."""
 
     tree: Any
     files: EncodedFiles
@@ -193,6 +202,7 @@ class EncodedBatch:
     notes: PictureNotes | None = None
     records: list[Any] = dataclasses.field(default_factory=list)
     left_out: bool = False
+    told: tuple[Any, ...] = ()  # of `Made`, then of `Told`
 
     def pin_memory(self) -> EncodedBatch:
         """Pins what is finished, where torch pins a batch."""
@@ -292,28 +302,42 @@ class View:
 
 @dataclasses.dataclass
 class Part:
-    """Samples that have one file each. ``positions``: theirs in the batch. ``files``: theirs. ``views``:
-    what is made of each file. ``kinds``: which of the chains of every view each sample has."""
+    """Samples that have one file each, or a clip of ``frames`` ones. ``positions``: theirs in the batch.
+    ``files``: theirs. ``views``: what is made of each file. ``kinds``: which of the chains of every view
+    each sample has. ``shared``: whether one draw is for all frames of a clip."""
 
     positions: list[int]
     files: list[int]
     views: list[View]
     kinds: list[int]
+    frames: int | None = None
+    shared: bool = True
+
+    def each_file(self, of_samples: Sequence[Any]) -> list[Any]:
+        """Returns what the part's samples have, for each of its files."""
+        return [value for value in of_samples for _ in range(self.frames or 1)]
+
+    def position(self, place: int) -> int:
+        """Returns the position in the batch of the sample that has the file in this place."""
+        return self.positions[place // (self.frames or 1)]
 
 
 def parts(columns: Sequence[EncodedColumn], form: Callable[[int], Any]) -> list[Part]:
     """Splits a batch into parts: what is made of the same files of the same samples is one part, so that
     each file is read once, and decoded once if that is cheaper. The pictures of a column in a part have
     one form. ``form``: that of the pictures that a chain makes."""
-    columns_of: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    columns_of: dict[Any, list[int]] = {}
     for number, column in enumerate(columns):
         for positions in _by_form(column.chains, form):
-            files = tuple(column.files[position] for position in positions)
-            columns_of.setdefault((tuple(positions), files), []).append(number)
-    return [
-        _part(columns, list(positions), list(files), its_columns)
-        for (positions, files), its_columns in columns_of.items()
-    ]
+            files = tuple(file for each in positions for file in column.of_sample(each))
+            same = tuple(positions), files, column.frames, column.shared
+            columns_of.setdefault(same, []).append(number)
+    found = []
+    for (positions, files, frames, shared), its_columns in columns_of.items():
+        part = _part(columns, list(positions), list(files), its_columns)
+        part.frames, part.shared = frames, shared
+        found.append(part)
+    return found
 
 
 def _by_form(chains: Sequence[int], form: Callable[[int], Any]) -> Iterator[list[int]]:

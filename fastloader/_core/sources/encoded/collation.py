@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
-from fastloader._core.batch.layout import Layout
+from fastloader._core.batch.layout import Layout, Parts
 from fastloader._core.batch.tree import rebuild
 from fastloader._core.machine import identity
 from fastloader._core.machine.limits import counted
@@ -36,8 +36,12 @@ from fastloader._core.sources.encoded.batch import (
     Follows,
 )
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
+from fastloader._core.sources.encoded.told import ALONE, AS_KEPT, TOGETHER, Made, Told, told_of
 from fastloader._core.sources.names import named
+from fastloader.datasets.companions import EncodedMask
 from fastloader.datasets.encoded import (
+    ENCODED,
+    EncodedClip,
     EncodedImage,
     EncodedPlace,
     Keeping,
@@ -188,7 +192,8 @@ def make(batch: EncodedBatch, asked: _Asked) -> None:
 # ---- The loader's collate_fn, around which encoded pictures stay encoded.
 
 
-_KNOWN = len(OF_TORCH) + 1  # the functions of torch's map, and ours
+_KNOWN = len(OF_TORCH) + len(ENCODED)  # the functions of torch's map, and ours
+_MOST_TOLD = 64  # of the lists of `EncodedCollation._told`
 
 
 # How torch begins when it cannot stack, and what is added.
@@ -231,6 +236,8 @@ class EncodedCollation:
         self.makes = makes
         self.native = native
         self.on_error = on_error
+        # What the loop is told, by whom the pictures of a batch are made.
+        self._told: dict[tuple[Made, ...], tuple[Told, ...]] = {}
 
     def __call__(self, samples: Any) -> Any:
         # One try for all ways, because a call more is much beside a small batch.
@@ -260,9 +267,24 @@ class EncodedCollation:
             if self.collate_fn is not default_collate or not str(error).startswith(_UNEQUAL):
                 raise
             raise RuntimeError(f"{error}{_SIZES}") from error
-        if self.makes and type(batch) is EncodedBatch and batch.columns:
+        if type(batch) is not EncodedBatch:
+            return batch
+        if self.makes and batch.columns:
             make(batch, _asked(self.token))
+        if batch.told:
+            batch.told = self._told.get(batch.told) or self._find_places(samples, batch.told)
         return batch
+
+    def _find_places(self, samples: Any, made: tuple[Made, ...]) -> tuple[Told, ...]:
+        """Returns what the loop is told, which is found out once for all batches whose pictures are made
+        by the same. Of samples with several numbers of pictures, the one with the most speaks."""
+        sample = samples
+        if self.batched:
+            sample = max(samples, key=lambda each: len(_encoded_in(each)))
+        if len(self._told) >= _MOST_TOLD:
+            self._told = {}
+        told = self._told[made] = told_of(sample, made)
+        return told
 
     def _collated(self, samples: Any) -> Any:
         if not any(map(_has_encoded, samples if self.batched else [samples])):
@@ -273,8 +295,11 @@ class EncodedCollation:
             return _encoded(default_convert(tree), kept.columns, None)
         making = Making(samples if self.batched else [samples], self)
         finished = making.finished()
-        why = making.why or f"collate_fn is {named(self.collate_fn)}, which gets tensors"
-        batch = _made_batch(None, making.made, why)
+        gets = f"collate_fn is {named(self.collate_fn)}, which gets tensors"
+        if type(self.collate_fn) is Layout:
+            gets = f"{self.collate_fn}, which lays out tensors"
+        batch = _made_batch(None, making.made, making.why or gets)
+        batch.told = making.by_whom(gets)
         batch.notes, batch.records = making.notes, making.records
         batch.left_out = not finished
         if finished:
@@ -307,6 +332,7 @@ class Making:
         self._drawn_by = self._asked.drawn_by(len(samples) if collation.batched else None)
         self.why = ""
         self._policy = NotedPolicy(collation.on_error)
+        self._whys: dict[int, str] = {}  # by the place of the pictures that are made each by itself
         self._bad: dict[int, BaseException] = {}  # by the position of the sample
         self.notes = PictureNotes(len(samples), self._policy.noted)
         self.records: list[DrawnBatch] = []
@@ -336,13 +362,36 @@ class Making:
         self._pictures = [self._pictures[row] for row in kept]
         return rebuild([self._samples[row] for row in kept], self._filling())
 
+    def by_whom(self, else_why: str) -> tuple[Made, ...]:
+        """Returns by whom the pictures are made, in their places of the samples, once these are
+        finished. ``else_why``: what keeps them from the loop if their transform does not."""
+        how = ALONE if self._drawn_by is None else TOGETHER
+        return tuple(
+            Made(ALONE if place in self._whys else how, self._whys.get(place) or else_why)
+            for place in range(max(map(len, self._images)))
+        )
+
     def _filling(self) -> Callable[[Any, Any], Any]:
         pictures = itertools.chain.from_iterable(self._pictures)
-        return lambda each, _key: next(pictures) if type(each) is EncodedImage else each
+        laid_out = type(self._collation.collate_fn) is Layout
+
+        def filled(each: Any, _key: Any) -> Any:
+            if type(each) not in ENCODED:
+                return each
+            made = next(pictures)
+            if not (laid_out and each.with_) or each.return_parameters:
+                return made
+            companions = each.with_.items()
+            masks = {key: of.ignore for key, of in companions if isinstance(of, EncodedMask)}
+            return Parts(made, masks)
+
+        return filled
 
     def _make_alone(self, row: int, place: int) -> None:
         image = self._images[row][place]
-        self.why = self.why or read_transform(image.transform).why
+        why = read_transform(image.transform).why
+        self.why = self.why or why
+        self._whys.setdefault(place, why)
         if self._native is not None and self._native[1] != Decode():
             mode, truncated = self._native[1].mode, self._native[1].truncated
             raise ValueError(
@@ -361,13 +410,14 @@ class Making:
     def _make_together(self, rows: list[int], drawn_by: DrawnBy) -> set[tuple[int, int]]:
         """Makes the pictures of these samples, which have as many each, and returns (sample, place) of
         those that are made."""
-        taken, places = TakenApart(), []
+        taken, places, number = TakenApart(), [], 0
         count = len(self._images[rows[0]])
         for place in range(count):
             column = [self._images[row][place] for row in rows]
-            alike = len({each.return_parameters for each in column}) == 1
-            if alike and taken.add(place, column, own_sizes=True) is None:
+            alike = len({(type(each), each.form) for each in column}) == 1
+            if alike and taken.add(number, column, own_sizes=True) is None:
                 places.append(place)
+            number += max(each.draws for each in column)
         if not places:
             return set()
         if self._native is None:
@@ -425,6 +475,8 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
         batch = _encoded(tree, kept.columns, len(samples))
         if kept.made:
             batch.made, batch.why = batch.made + kept.made, batch.why or why
+            # Those of which a function's containers were made are not told from the others.
+            batch.told = (Made(ALONE, f"{why}, of some of them"),)
         return batch
     # The places are where nobody would find them, in a sequence of one's own for example.
     made = sum(map(count_pictures, kept.columns))
@@ -435,15 +487,16 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
 
 def _change() -> str:
     """Explains why default_collate does not do what torch's source and ours say; empty if it does."""
-    function = default_collate_fn_map.get(EncodedImage)
-    if function is not collate_encoded:
-        return f"default_collate_fn_map has {identity.true_name(function)} for EncodedImage"
+    for kind in ENCODED:
+        function = default_collate_fn_map.get(kind)
+        if function is not collate_encoded:
+            return f"default_collate_fn_map has {identity.true_name(function)} for {kind.__name__}"
     return default_collate_change()
 
 
 def _map(kept: Keeping) -> dict[Any, Any]:
     """Returns torch's map of collating functions. The functions of others get pictures that are made."""
-    others = [kinds for kinds in other_kinds() if kinds is not EncodedImage]
+    others = [kinds for kinds in other_kinds() if kinds not in ENCODED]
     return {
         **default_collate_fn_map,
         **{kinds: kept.making(default_collate_fn_map[kinds]) for kinds in others},
@@ -452,7 +505,8 @@ def _map(kept: Keeping) -> dict[Any, Any]:
 
 def _made_batch(tree: Any, made: int, why: str) -> EncodedBatch:
     """Makes a batch whose pictures were all made with their samples."""
-    return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why)
+    told = (Made(ALONE, why),)
+    return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why, told=told)
 
 
 def _places(tree: Any) -> list[int]:
@@ -469,7 +523,7 @@ def _places(tree: Any) -> list[int]:
 
 
 def _keep(value: Any, kept: Keeping) -> Any:
-    return kept.keep([value]) if type(value) is EncodedImage else value
+    return kept.keep([value]) if type(value) in ENCODED else value
 
 
 def _encoded_in(sample: Any) -> list[EncodedImage]:
@@ -477,7 +531,7 @@ def _encoded_in(sample: Any) -> list[EncodedImage]:
     found: list[EncodedImage] = []
 
     def note(each: Any, _key: Any) -> Any:
-        if type(each) is EncodedImage:
+        if type(each) in ENCODED:
             found.append(each)
         return each
 
@@ -487,7 +541,7 @@ def _encoded_in(sample: Any) -> list[EncodedImage]:
 
 def _has_encoded(value: Any) -> bool:
     """Returns whether there is an encoded picture in a sample."""
-    if type(value) is EncodedImage:
+    if type(value) in ENCODED:
         return True
     if isinstance(value, Mapping):
         return any(map(_has_encoded, value.values()))
@@ -502,18 +556,23 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
     """Takes columns apart. Those with which Python has to do are made here."""
     finished: dict[int, Any] = {}
     taken = TakenApart()
-    made, why = 0, ""
+    made, why, number = 0, "", 0
+    told = [AS_KEPT] * len(columns)
     for place, column in enumerate(columns):
-        refused = taken.add(place, column)
+        refused = taken.add(number, column)
+        number += column[0].draws
         if refused is None:
             finished[place] = EncodedPlace(taken.last)
             continue
         finished[place] = _make_column(column, samples)
         made += count_pictures(column)
         why = why or refused
+        told[place] = Made(ALONE, refused)
     if any(type(each) is not EncodedPlace or each.column != n for n, each in finished.items()):
         tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
-    return taken.batch(tree, samples, made, why)
+    batch = taken.batch(tree, samples, made, why)
+    batch.told = tuple(told)
+    return batch
 
 
 class TakenApart:
@@ -540,13 +599,21 @@ class TakenApart:
                 return each.why
         of_column = [read[id(each.transform)] for each in column]
         followers: dict[Any, list[bytes]] = {}
+        if len({(type(each), each.form) for each in column}) > 1:
+            raise TypeError(
+                "the encoded pictures in one place of a batch are pictures and clips, or clips of "
+                f"several lengths: {', '.join(map(repr, column[:2]))}"
+            )
         if any(each.with_ for each in column):
             refused = _check_alike(column) or _find_followers(column, of_column, followers)
             if refused:
                 return refused
         first, self.last = column[0], len(self.columns)
         self._append(number, column, [each.encoded_chain for each in of_column])
-        self.columns[-1].parameters, self.columns[-1].named = first.return_parameters, first.named
+        made = self.columns[-1]
+        made.parameters, made.named = first.return_parameters, first.named
+        if type(first) is EncodedClip:
+            made.frames, made.shared = len(first.frames), first.shared
         for key, chains in followers.items():
             companions = [each.with_[key] for each in column]
             of = companions[0]
@@ -557,7 +624,7 @@ class TakenApart:
         return None
 
     def _append(self, number: int, pictures: Sequence[Any], chains: Sequence[bytes]) -> None:
-        files = [self._number(each.encoded) for each in pictures]
+        files = [self._number(source) for each in pictures for source in each.sources]
         numbers = [self._chains.setdefault(chain, len(self._chains)) for chain in chains]
         self.columns.append(EncodedColumn(number, files, numbers, False))
 

@@ -187,9 +187,12 @@ class DrawnBatch:
         found = []
         by_column: dict[int, dict[str, Any]] = {}
         for number, column in enumerate(self._columns):
-            drawn = self._drawn(number, position)
-            chain = self._decoder.chain(self._chains[column.chains[position]])
-            replayed = chain.replayed(drawn, *self._key(position), column.number)
+            if not column.shared:
+                found += [
+                    self._replayed(number, position, frame) for frame in range(column.frames or 1)
+                ]
+                continue
+            replayed = self._replayed(number, position)
             if column.follows is None:
                 by_column[number] = replayed
                 found.append(replayed)
@@ -197,6 +200,12 @@ class DrawnBatch:
                 followed = by_column[column.follows.lead].setdefault("with", {})
                 followed[column.follows.key] = replayed
         return found[0] if len(found) == 1 else found
+
+    def _replayed(self, number: int, position: int, frame: int = 0) -> dict[str, Any]:
+        column = self._columns[number]
+        chain = self._decoder.chain(self._chains[column.chains[position]])
+        drawn = self._drawn(number, position, frame)
+        return chain.replayed(drawn, *self._key(position), column.number + frame)
 
     def parameters(self, number: int) -> dict[str, torch.Tensor]:
         """Makes the parameters of a column, as `EncodedImage` has them."""
@@ -230,12 +239,12 @@ class DrawnBatch:
         replaced."""
         return None if 0 in self._sizes[number][position] else self._drawn(number, position)
 
-    def _drawn(self, number: int, position: int) -> dict[str, Any]:
+    def _drawn(self, number: int, position: int, frame: int = 0) -> dict[str, Any]:
         column, size = self._columns[number], self._sizes[number][position]
         if 0 in size:
             raise ValueError(f"the picture of sample {self.numbers[position]} could not be read")
         chain = self._chains[column.chains[position]]
-        return self._decoder.job(chain).draw(size, *self._key(position), column.number)
+        return self._decoder.job(chain).draw(size, *self._key(position), column.number + frame)
 
 
 # ---- The repair of samples whose files the decode threads could not finish.
@@ -316,6 +325,8 @@ class PendingPictures:
         # By part, with what each repairs: a call that Ctrl-C has ended is followed by another one.
         self._repairs: dict[int, tuple[EncodedRepair, PendingPart]] = {}
         self._stopped = False
+        # By position: the first frame of a clip that has another size than those before it.
+        self._unlike: dict[int, int] = {}
         source = None
         if decoder.native and batch.parts is None:
             source = batch.files.opened()
@@ -337,10 +348,12 @@ class PendingPictures:
         request = PictureRequest(
             views,
             part.files,
-            [self.keys[position] for position in part.positions],
-            self._seeds(part.positions),
-            part.kinds if any(part.kinds) else [],
+            part.each_file([self.keys[position] for position in part.positions]),
+            self._file_seeds(part),
+            part.each_file(part.kinds) if any(part.kinds) else [],
             self._apart,
+            part.frames,
+            [] if part.shared else list(range(part.frames or 1)) * len(part.positions),
         )
         return self._decoder.begin(request, self._batch.files, memory, made)
 
@@ -354,6 +367,10 @@ class PendingPictures:
 
     def _seeds(self, positions: Sequence[int]) -> list[int]:
         return self.seeds if len(self.seeds) == 1 else [self.seeds[each] for each in positions]
+
+    def _file_seeds(self, part: Part) -> list[int]:
+        seeds = self._seeds(part.positions)
+        return seeds if len(seeds) == 1 else part.each_file(seeds)
 
     def seed(self, position: int) -> int:
         return self._seeds([position])[0]
@@ -462,9 +479,13 @@ class PendingPictures:
         return {file for file, _error in self._unfit(self._recorded()).values()}
 
     def _unfit(self, record: DrawnBatch) -> dict[int, tuple[int, ValueError]]:
-        """Finds the samples with a companion that does not fit: by position, the number of the file of
-        the first one, and what is wrong with it."""
+        """Finds the samples with a companion or a frame that does not fit: by position, the number of
+        the file of the first one, and what is wrong with it."""
         found: dict[int, tuple[int, ValueError]] = {}
+        for position, file in self._unlike.items():
+            name = self._batch.files.name(file)
+            unlike = f"{name}: a frame of another size than the first of its clip"
+            found[position] = file, ValueError(unlike)
         for number, column in enumerate(self._batch.columns):
             follows = column.follows
             if follows is None:
@@ -506,7 +527,7 @@ class PendingPictures:
             redone = 0 if repair is None else len(repair.redone)
             bad = 0 if repair is None else len(repair.bad)
             self._decoder.count(
-                made=(len(part.positions) - redone - bad) * len(part.views),
+                made=(len(part.files) - redone - bad) * len(part.views),
                 redone=redone * len(part.views),
                 by_worker=self._batch.parts is not None,
             )
@@ -516,9 +537,9 @@ class PendingPictures:
         if number not in self._repairs:
             pending = PendingPart(
                 self._decoding[number],
-                [self.numbers[position] for position in part.positions],
+                part.each_file([self.numbers[position] for position in part.positions]),
                 list(part.files),
-                self._seeds(part.positions),
+                self._file_seeds(part),
             )
             self._repairs[number] = EncodedRepair(self._decoder, self._batch.files), pending
         if self._stopped:  # meanwhile
@@ -526,18 +547,22 @@ class PendingPictures:
         repair, pending = self._repairs[number]
         kept = repair.done(pending, failures)
         if kept is not None:
-            repair.bad = set(range(len(part.positions))) - set(kept)
-            self.dropped |= {part.positions[place] for place in repair.bad}
+            repair.bad = set(range(len(part.files))) - set(kept)
+            self.dropped |= {part.position(place) for place in repair.bad}
         for place, error in repair.replaced.items():
             repair.bad.add(place)
-            self.replaced[part.positions[place]] = error
+            self.replaced[part.position(place)] = error
 
     def _recorded(self) -> DrawnBatch:
         sizes = [[(0, 0)] * len(self.keys) for _ in self._batch.columns]
         for part, decoding in zip(self._parts, self._decoding, strict=True):
-            for position, size in zip(part.positions, decoding.sizes(), strict=True):
+            for place, size in enumerate(decoding.sizes()):
+                position = part.position(place)
                 for view in part.views:
-                    sizes[view.column][position] = size
+                    if place % (part.frames or 1) == 0:
+                        sizes[view.column][position] = size
+                    elif sizes[view.column][position] != size and 0 not in size:
+                        self._unlike.setdefault(position, part.files[place])
         batch = self._batch
         return DrawnBatch(self._decoder, batch.columns, batch.chains, sizes, self._drawn_by)
 
@@ -569,6 +594,8 @@ class PendingPictures:
         for part, decoding in zip(self._parts, self._decoding, strict=True):
             for number, view in enumerate(part.views):
                 pixels = decoding.take(number)
+                if part.frames is not None:
+                    pixels = pixels.unflatten(0, (-1, part.frames))
                 self._erase(view, part, list(pixels))
                 yield part, view, pixels
 
@@ -580,9 +607,14 @@ class PendingPictures:
         seeds = self._seeds(part.positions)
         for place, position in enumerate(part.positions):
             erasing = chains[part.kinds[place]].erasing
-            if erasing is not None and pixels[place].numel():
-                seed = seeds[0] if len(seeds) == 1 else seeds[place]
-                erased(pixels[place], erasing, seed, self.keys[position], number, inplace=True)
+            if erasing is None or not pixels[place].numel():
+                continue
+            seed = seeds[0] if len(seeds) == 1 else seeds[place]
+            for frame, picture in enumerate(
+                [pixels[place]] if part.frames is None else pixels[place]
+            ):
+                of_sample = number + (0 if part.shared else frame)
+                erased(picture, erasing, seed, self.keys[position], of_sample, inplace=True)
 
 
 def _joined(pieces: list[tuple[Part, torch.Tensor]]) -> torch.Tensor:

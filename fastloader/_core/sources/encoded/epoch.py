@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastloader._core.handoff import LentMemory
+from fastloader._core.handoff import LentMemory, SamplePart
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import counted
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.observation.statistics import LeftOut, Stage
+from fastloader._core.observation.statistics import LOOP, LeftOut, Stage
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.decoder import jpeg_counts
 from fastloader._core.pictures.images import (
@@ -27,6 +27,7 @@ from fastloader._core.pictures.repair import draw_others, no_replacement
 from fastloader._core.sources.arguments import NO_LIBJPEG
 from fastloader._core.sources.encoded.batch import EncodedBatch, kept_rows, with_row
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
+from fastloader._core.sources.encoded.told import ALONE, KEPT, OWN, TOGETHER, ToldParts
 from fastloader.errors import Error
 from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
@@ -64,6 +65,7 @@ class EncodedEpoch:
         # By the number of a batch that was asked for: its indices, and how many samples come before it.
         self.asked: dict[int, tuple[Any, int]] = {}
         self.position = 0
+        self.told = ToldParts()
         self.pending: list[PendingPictures] = []
         self._last: LastSamples[tuple[DrawnBatch, int]] = LastSamples()  # where each stands
 
@@ -83,6 +85,7 @@ class EncodedEpoch:
         decoder = self._made_decoder()
         decoder.workers += batch.made
         decoder.why_made = batch.why or decoder.why_made
+        self.told.note(batch.told)
         if not batch.columns:
             return
         drawn_by = batch.drawn_by
@@ -219,6 +222,16 @@ def stop(pending: list[PendingPictures]) -> None:
 _ABSENT = "the native module is not in use"
 
 
+def _absent() -> str:
+    """Says why there are no decode threads for encoded pictures."""
+    return "native=False" if extension.load() is not None else _ABSENT
+
+
+def own_code(where: str) -> str:
+    """Says that the dataset's own code makes a part of a sample."""
+    return f"the dataset's own code, {where}"
+
+
 class EncodedPictures:
     """Begins the epochs of one loader. Attributes: ``last``, the last of them, if no other source has
     made an epoch since; ``refused``, why a batch without encoded pictures is refused, if it is;
@@ -232,6 +245,7 @@ class EncodedPictures:
         self._home = HomeProcess()
         self._decoder: EncodedDecoder | None = None
         self.last: EncodedEpoch | None = None
+        self._told = ToldParts()  # of the last epoch before it that was told some
 
     def epoch(
         self,
@@ -287,17 +301,53 @@ class EncodedPictures:
             words = f", {counted(decoder.threads, 'decode thread')} for encoded pictures"
         if not decoder.workers:
             return words
-        why = decoder.why_made
-        if not why:
-            why = "native=False" if extension.load() is not None else _ABSENT
+        why = decoder.why_made or _absent()
         if words:
             return f"{words}, others made with their samples ({why})"
         makes = "which makes" if workers == 1 else "which make"
         maker = makes if workers else "the loop's thread makes"
         return f", {maker} the encoded pictures ({why})"
 
+    def parts(self, where: str, decoding: str) -> list[SamplePart]:
+        """Lists the parts of a sample for ``plan()``, once encoded pictures have come: of the last epoch
+        that had some.
+
+        Args:
+            where: in which workers, or where else, samples are made, in words.
+            decoding: on how many decode threads, where a collate_fn gets what they make, in words.
+        """
+        told = self._told
+        if self.last is not None and self.last.told.made:
+            told = self.last.told
+        return [
+            self._part(told.named(place), by_whom, where, decoding)
+            for place, by_whom in told.made.items()
+        ]
+
+    def _part(self, place: str, by_whom: dict[str, str], where: str, decoding: str) -> SamplePart:
+        decoder = self._decoder
+        assert decoder is not None  # made with the first picture
+        if OWN in by_whom:
+            return SamplePart(place, own_code(where))
+        here = "" if decoder.native else _absent()
+        by_python = f"made by Pillow {where}"
+        words = {
+            KEPT: f"made natively, {counted(decoder.threads, 'decode thread')}, straight into the batch",
+            TOGETHER: f"made natively {where}, {decoding}, a tensor for each sample",
+            ALONE: f"made by Python {where}",
+        }
+        if here:
+            words[KEPT] = by_python if decoder.workers else f"made by Pillow on {LOOP}"
+            words[TOGETHER] = by_python
+        # Pictures of one place may have several transforms, or be sometimes in samples of other lengths.
+        whys = [why if how == ALONE else here or why for how, why in by_whom.items()]
+        made = ", others ".join(words[how] for how in (KEPT, TOGETHER, ALONE) if how in by_whom)
+        return SamplePart(place, made, "pictures", next(filter(None, whys), ""))
+
     def begin(self, refused: str) -> None:
         """Forgets the last epoch. ``refused``: of the one that begins."""
+        if self.last is not None and self.last.told.made:
+            self._told = self.last.told
         self.last, self.refused = None, refused
 
     def replay(self, index: int) -> Any | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation import EpochDraws
-from fastloader._core.handoff import Fallback, Handoff
+from fastloader._core.handoff import Fallback, Handoff, Obstacles, SamplePart
 from fastloader._core.machine import devices
 from fastloader._core.machine.limits import (
     RAY_ACTORS,
@@ -20,10 +20,11 @@ from fastloader._core.machine.limits import (
 )
 from fastloader._core.observation.statistics import LOOP, Figures, Stage, Statistics
 from fastloader._core.order.epoch_order import EpochOrder
-from fastloader._core.order.loader import Loader
+from fastloader._core.order.loader import Loader, decode_threads_beside
 from fastloader._core.pictures.images import ErrorPolicy
 from fastloader._core.pictures.in_place import InPlace, ShowingOwn, parts_of
-from fastloader._core.sources.encoded.epoch import EncodedPictures
+from fastloader._core.pictures.sample_parts import in_place_parts, python_parts
+from fastloader._core.sources.encoded.epoch import EncodedPictures, own_code
 from fastloader._core.sources.python.arguments import LoaderView
 from fastloader._core.sources.python.iterators import (
     ProcessIterator,
@@ -72,8 +73,9 @@ class PythonSource(Fallback):
         reason: str = "",
         stand_in: InPlace | None = None,
         normalized: Normalization | None = None,
+        obstacles: Callable[[], Obstacles] = lambda: Obstacles(None, "", ""),
     ) -> PythonPlan:
-        return PythonPlan(loader, reason, self, stand_in, normalized)
+        return PythonPlan(loader, reason, self, stand_in, normalized, obstacles)
 
     def torch_iterator(self, loader: Loader, in_place: InPlace | None) -> Any:
         """Asks the loader for torch's iterator, which in turn asks `iterator` for it."""
@@ -206,8 +208,10 @@ class PythonPlan:
         source: PythonSource,
         in_place: InPlace | None,
         normalized: Normalization | None,
+        obstacles: Callable[[], Obstacles] = lambda: Obstacles(None, "", ""),
     ) -> None:
         self.normalization = normalized
+        self._obstacles = obstacles
         self._loader = loader
         self._source = source
         self._in_place = in_place
@@ -225,6 +229,25 @@ class PythonPlan:
         if self._in_place is not None and self._in_place.native:
             return f"{self._reason}{workers}"
         return f"Python path: {self._reason}{workers}{self._source.encoded.plan_words(count)}"
+
+    def parts(self) -> list[SamplePart]:
+        loader, obstacles = self._loader, self._obstacles()
+        where = f"in the {self.workers}" if loader.num_workers else f"on {LOOP}"
+        if self._in_place is not None:
+            return in_place_parts(self._in_place, obstacles, where)
+        if obstacles.form is not None:
+            own = own_code(where)
+            return python_parts(obstacles.form, obstacles, own, own, own)
+        decoding = counted(decode_threads_beside(loader), "decode thread")
+        if loader.num_workers and loader.worker_backend != "thread":
+            decoding += " each"
+        found = self._source.encoded.parts(where, decoding)
+        if found:
+            return found
+        why = obstacles.pictures
+        if not loader._runtime.statistics.batches:  # else no encoded picture was in them
+            why = f"{why}; the parts of its samples are known once a batch has come"
+        return [SamplePart("", own_code(where), "every part", why)]
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         loader = self._loader

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastloader._core.batch.augmentation import Augmentation, EpochDraws, SampleDraws
-from fastloader._core.handoff import Handoff, Source
+from fastloader._core.handoff import Handoff, SamplePart, Source
 from fastloader._core.machine.limits import counted
 from fastloader._core.observation.statistics import Figures, Stage
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.images import NativeImages
+from fastloader._core.pictures.sample_parts import native_parts
 from fastloader._core.sources.images import ImageSource
 from fastloader._core.sources.python.source import PythonPlan, PythonSource
 from fastloader._core.sources.remote.cluster import check_ray_options, connected, decode_threads
@@ -167,14 +168,22 @@ class RemotePlan(PythonPlan):
         self.draws: EpochDraws | None = self._sample_draws
 
     def __str__(self) -> str:
-        images, loader = self._images, self._loader
-        threads = counted(decode_threads(check_ray_options(loader.ray_options)), "decode thread")
-        actors = counted(loader.num_workers, "Ray actor")
+        images = self._images
         mixed = "" if images.mixing is None else ", mixed"
         return (
-            f"native images: {images.name}, {len(images)} samples, {actors} with "
-            f"{threads} each; {images.words}{mixed}"
+            f"native images: {images.name}, {len(images)} samples, {self._decoding()}; "
+            f"{images.words}{mixed}"
         )
+
+    def parts(self) -> list[SamplePart]:
+        mixed = "" if self._images.mixing is None else ", then mixed"
+        return native_parts(self._images.form, self._decoding(), mixed)
+
+    def _decoding(self) -> str:
+        """Says on how many threads of how many actors pictures are decoded."""
+        loader = self._loader
+        threads = counted(decode_threads(check_ray_options(loader.ray_options)), "decode thread")
+        return f"{counted(loader.num_workers, 'Ray actor')} with {threads} each"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         self._in_place = self._remote.pictures(

@@ -237,8 +237,9 @@ def test_pictures_of_their_own_sizes(files, options):
     loader, got = batches_of(dataset, collate_fn=as_they_are, **options)
     check(loader, [default_collate([sample]) for batch in got for sample in batch], files)
     _, listed = batches_of(dataset, batch="list", **options)
-    for batch, (samples, numbers) in zip(got, listed, strict=True):
-        same(samples, [sample for sample, _ in batch])
+    for batch, (parts, numbers) in zip(got, listed, strict=True):
+        of_samples = [dict(zip(parts, values, strict=True)) for values in zip(*parts.values())]
+        same(of_samples, [sample for sample, _ in batch])
         assert numbers.tolist() == [number for _, number in batch]
     assert loader.stats()["pictures"]["workers"] == 5 * COUNT
 
@@ -248,13 +249,22 @@ class Alone(Followed):
         return super().__getitem__(i)[0]
 
 
-def test_batch_pad(files):
-    dataset = Alone(files, T.Compose([T.Resize(12), T.CenterCrop((14, 9))]))
-    _, got = batches_of(dataset, batch="pad", shuffle=False)
-    _, wanted = batches_of(dataset, shuffle=False)
-    for batch, other in zip(got, wanted, strict=True):
-        assert torch.equal(batch["image"].tensor, other["image"])
-        assert torch.equal(torch.stack(batch["mask"]), other["mask"])
+@pytest.mark.parametrize("kind", [Alone, Followed])
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"native": False}], ids=str)
+def test_batch_pad_pads_masks_with_what_they_ignore(files, kind, options):
+    resized = T.Compose([T.Resize(12), T.RandomHorizontalFlip()])
+    _, wanted = batches_of(Followed(files, resized), batch="list")
+    _, got = batches_of(kind(files, resized), batch="pad", pad_to=8, **options)
+    for batch, (parts, _) in zip(got, wanted, strict=True):
+        padded = batch if kind is Alone else batch[0]
+        tensor, outside = padded["image"]
+        assert all(edge % 8 == 0 for edge in tensor.shape[2:])
+        for place, (picture, mask) in enumerate(zip(parts["image"], parts["mask"], strict=True)):
+            height, width = picture.shape[1:]
+            assert torch.equal(tensor[place, :, :height, :width], picture)
+            assert torch.equal(padded["mask"][place, :height, :width], mask)
+            assert (padded["mask"][place][outside[place]] == 255).all()
+            assert int(outside[place].sum()) == outside[place].numel() - height * width
 
 
 class Several(Dataset):

@@ -10,7 +10,7 @@ from fastloader._core.machine import extension
 from fastloader._core.pictures.batch import Other, PictureRequest
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.images import ErrorPolicy
-from fastloader.datasets.encoded import PictureSource
+from fastloader.datasets.picture_source import PictureSource
 from fastloader.transforms._job import Job
 from fastloader.transforms._reader.chain import read_chain
 

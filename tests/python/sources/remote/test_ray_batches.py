@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from encoded_samples import CROP, Captions, paths_below
 from image_source import image_source
 from pictures import random_folder
 from ray_cluster import Drawing, DrawingStream, cluster_of, counts, on_ray
@@ -198,6 +199,25 @@ def test_each_rank_has_actors_of_its_own(cluster):
     assert [counts(loader)["actors"] for loader in loaders] == [1, 1]
     for loader in loaders:
         loader.close()
+
+
+def parts(loader):
+    return loader.plan().splitlines()[1:]
+
+
+def test_the_parts_of_samples_are_said(cluster, folder):
+    own = "the dataset's own code, in the Ray actors"
+    with on_ray(Captions(paths_below(folder), CROP), 2, 1) as loader:
+        assert parts(loader)[0].startswith(f"  every part: {own}: ")
+        list(loader)
+        first, *others = parts(loader)
+        assert "straight into the batch" in first or "made by Pillow" in first
+        assert others == [f"  [1]: {own}", f"  [2]: {own}"]
+    if native is not None:
+        with on_ray(ImageFolder(folder, T.Compose(STEPS)), 2, 1) as loader:
+            actors = "1 Ray actor with 1 decode thread each"
+            picture = f"  pictures [0]: made natively, {actors}, straight into the batch"
+            assert parts(loader)[0] == picture
 
 
 # --- pictures, which the actors' decode threads make ------------------------------------------------

@@ -1,0 +1,235 @@
+"""Clips whose frames stay encoded until the loader's threads make them, under one draw or one each."""
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+import torch
+from pictures import import_torchvision, save_jpeg
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from fastloader import EncodedClip, EncodedImage, FastLoader
+from fastloader import transforms as T
+from support import same
+
+pytestmark = pytest.mark.covering
+
+FRAMES = 4
+MOVED = T.Compose(
+    [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ColorJitter(0.4, 0.4, 0.4, 0.1)]
+)
+ERASED = T.Compose(
+    [
+        T.RandomResizedCrop(32),
+        T.ToTensor(),
+        T.Normalize((0.5,) * 3, (0.2,) * 3),
+        T.RandomErasing(1.0),
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory):
+    """Six clips, each of another size."""
+    root, rng = tmp_path_factory.mktemp("clips"), random.Random(5)
+    found = []
+    for clip in range(6):
+        width, height = rng.randint(40, 90), rng.randint(40, 90)
+        paths = [str(root / f"{clip}_{frame}.jpg") for frame in range(FRAMES)]
+        for path in paths:
+            save_jpeg(rng, path, width, height)
+        found.append(paths)
+    return found
+
+
+class Clips(Dataset):
+    """A clip, and a picture after it, whose draws are its own."""
+
+    def __init__(self, clips, transform, shared=True):
+        self.clips, self.transform, self.shared = clips, transform, shared
+
+    def __len__(self):
+        return len(self.clips)
+
+    def __getitem__(self, index):
+        frames = self.clips[index]
+        clip = EncodedClip(frames, self.transform, shared=self.shared)
+        return {"clip": clip, "still": EncodedImage(frames[0], self.transform), "index": index}
+
+
+def own(samples):
+    return default_collate(samples)
+
+
+def batches_of(dataset, **options):
+    torch.manual_seed(3)
+    loader = FastLoader(dataset, **{"batch_size": 4, **options})
+    return loader, list(loader)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("transform", [MOVED, ERASED], ids=["moved", "erased"])
+def test_every_way_makes_the_same_clips(clips, transform, shared, way):
+    dataset = Clips(clips, transform, shared)
+    _, wanted = batches_of(dataset, native=False)
+    assert wanted[0]["clip"].shape == (4, FRAMES, 3, 32, 32)
+    for options in (
+        {},
+        {"num_workers": 2},
+        {"num_workers": 2, "worker_backend": "thread"},
+        {"collate_fn": own},
+        {"collate_fn": own, "num_workers": 2},
+    ):
+        _, got = batches_of(dataset, **way.options, **options)
+        for ours, theirs in zip(got, wanted, strict=True):
+            same(ours, theirs)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_frames_are_what_the_replayed_steps_make(clips, shared):
+    loader, (first, _) = batches_of(Clips(clips, MOVED, shared))
+    for index in range(4):
+        replayed = loader.replay(index)
+        assert len(replayed) == (2 if shared else FRAMES + 1)
+        for frame, path in enumerate(clips[index]):
+            drawn = replayed[0 if shared else frame]
+            made = T.apply(Image.open(path).convert("RGB"), drawn["steps"])
+            pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)
+            assert torch.equal(first["clip"][index, frame], pixels)
+        if not shared:
+            assert len({str(each["steps"]) for each in replayed}) == len(replayed)
+
+
+def test_clips_of_sizes_of_their_own_are_laid_out(clips):
+    halved = T.Compose([T.Resize(24), T.RandomHorizontalFlip()])
+    _, got = batches_of(Clips(clips, halved), batch="list", num_workers=2)
+    _, wanted = batches_of(Clips(clips, halved), batch="list", native=False)
+    shapes = [tuple(clip.shape) for batch in got for clip in batch["clip"]]
+    assert all(shape[:2] == (FRAMES, 3) and min(shape[2:]) == 24 for shape in shapes)
+    assert len(set(shapes)) > 1
+    same(got, wanted)
+
+
+def test_another_loader_and_decode_give_the_clip(clips):
+    clip = EncodedClip(clips[0], MOVED)
+    torch.manual_seed(1)
+    wanted = clip.decode()
+    torch.manual_seed(1)
+    assert torch.equal(pickle.loads(pickle.dumps(clip)).decode(), wanted)
+    assert wanted.shape == (FRAMES, 3, 32, 32)
+    (batch,) = DataLoader([clip, clip], batch_size=2)
+    assert batch.shape == (2, FRAMES, 3, 32, 32)
+    assert clip.frames == clips[0]
+    assert repr(clip).startswith(f"EncodedClip({FRAMES} frames from '{clips[0][0]}'")
+
+
+def test_one_draw_is_for_all_frames(clips):
+    """The same picture, four times."""
+    same_frame = [clips[0][0]] * FRAMES
+
+    class Still(Dataset):
+        def __init__(self, shared):
+            self.shared = shared
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return EncodedClip(same_frame, MOVED, shared=self.shared)
+
+    for shared in (True, False):
+        _, (batch,) = batches_of(Still(shared))
+        frames = [len({frame.numpy().tobytes() for frame in clip}) for clip in batch]
+        assert frames == [1 if shared else FRAMES] * 3
+
+
+def test_a_transform_that_is_not_native_draws_once_if_it_is_torchvisions(clips):
+    import_torchvision()
+    from torchvision.transforms import v2
+
+    turned = v2.Compose([v2.Resize((40, 40)), v2.ElasticTransform(20.0), v2.PILToTensor()])
+    clip = EncodedClip(clips[0], turned)
+    torch.manual_seed(4)
+    made = clip.decode()
+    torch.manual_seed(4)
+    wanted = turned([Image.open(path).convert("RGB") for path in clips[0]])
+    assert torch.equal(made, torch.stack(list(wanted)))
+    _, (batch,) = batches_of([clip, clip])
+    assert batch.shape == (2, FRAMES, 3, 40, 40)
+    with pytest.raises(TypeError, match="native to the end, or one of torchvision"):
+        EncodedClip(clips[0], lambda picture: picture).decode()
+    each = EncodedClip(clips[0], lambda picture: torch.tensor(picture.size), shared=False)
+    assert each.decode().shape == (FRAMES, 2)
+
+
+def test_bad_clips_are_refused_by_name(clips, tmp_path):
+    with pytest.raises(ValueError, match="a clip of 0 frames; 1 to 1024 are allowed"):
+        EncodedClip([], MOVED)
+    with pytest.raises(TypeError, match="frames is a sequence of paths"):
+        EncodedClip(clips[0][0], MOVED)
+    with pytest.raises(TypeError, match="clips of several lengths"):
+        batches_of([EncodedClip(clips[0], MOVED), EncodedClip(clips[0][:2], MOVED)])
+    mixed = EncodedClip([clips[0][0], clips[1][0]], MOVED)
+    for options in ({}, {"collate_fn": own}, {"native": False}):
+        with pytest.raises(
+            ValueError, match=r"sample 0, .*another size than the first of its clip"
+        ):
+            batches_of([mixed], batch_size=1, **options)
+    with pytest.raises(ValueError, match="wants"):
+        mixed.decode()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 2}, {"collate_fn": own}], ids=["default", "workers", "own"]
+)
+@pytest.mark.parametrize("wrong", ["damaged", "of another size"])
+def test_a_clip_with_a_bad_frame_is_skipped_or_replaced(clips, tmp_path, options, wrong):
+    bad = clips[1][0]
+    if wrong == "damaged":
+        bad = str(tmp_path / "bad.jpg")
+        (tmp_path / "bad.jpg").write_bytes(b"\xff\xd8\xff but no JPEG")
+    broken = [*clips[:2], [*clips[2][:-1], bad], *clips[3:]]
+    loader, got = batches_of(Clips(broken, MOVED), batch_size=6, on_error="skip", **options)
+    _, (whole,) = batches_of(Clips(clips, MOVED), batch_size=6)
+    kept = [0, 1, 3, 4, 5]
+    assert got[0]["index"].tolist() == kept
+    assert torch.equal(got[0]["clip"], whole["clip"][kept])
+    loader, got = batches_of(Clips(broken, MOVED), batch_size=6, on_error="replace", **options)
+    assert got[0]["clip"].shape == whole["clip"].shape
+    assert torch.equal(got[0]["clip"][kept], whole["clip"][kept])
+    assert loader.stats()["pictures"]["bad"] == 1
+
+
+def test_an_iterable_dataset_gives_clips(clips):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter([EncodedClip(frames, MOVED) for frames in clips])
+
+    _, got = batches_of(Stream(), num_workers=1)
+    _, wanted = batches_of(Stream(), num_workers=1, native=False)
+    assert [len(batch) for batch in got] == [4, 2]
+    same(got, wanted)
+
+
+def test_one_sample_without_a_batch(clips):
+    _, got = batches_of(Clips(clips, MOVED), batch_size=None)
+    assert got[0]["clip"].shape == (FRAMES, 3, 32, 32)
+    _, wanted = batches_of(Clips(clips, MOVED), batch_size=None, native=False)
+    same(got, wanted)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_is_erased_is_replayed_for_each_frame(clips, shared):
+    loader, (first, _) = batches_of(Clips(clips, ERASED, shared))
+    for index in range(4):
+        boxes = set()
+        for frame in range(FRAMES):
+            name, box = loader.replay(index)[0 if shared else frame]["steps"][-1]
+            assert name == "erase"
+            left, top = box["left"], box["top"]
+            rows, columns = slice(top, top + box["height"]), slice(left, left + box["width"])
+            assert not first["clip"][index, frame, :, rows, columns].any()
+            boxes.add((left, top, box["height"], box["width"]))
+        assert len(boxes) == 1 if shared else len(boxes) > 1
