@@ -104,7 +104,8 @@ class EncodedMask:
         classes: What stands for each index in the tensor: a sequence whose places are indices, or a dict
             {index: class}; an index that it lacks becomes ``ignore``. None (default) leaves the indices.
             So ``{0: 255, **{i: i - 1 for i in range(1, 151)}}`` is ADE20K's reduce_zero_label.
-        ignore: The class of the indices that ``classes`` lacks. Default 255.
+        ignore: The class of the indices that ``classes`` lacks. ``batch="pad"`` pads masks with it.
+            Default 255.
         dtype: The type of the tensor, torch.int64 for a loss of torch; None (default) is uint8, or
             uint16 with ``bits=16``.
         bits: How many bits the file's indices have: 8 (default) or 16. A larger index is an error.

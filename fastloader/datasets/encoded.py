@@ -523,9 +523,9 @@ class EncodedImage:
         if self.with_:
             why, chains = self._followers(read)
             if why:
-                made = make_jointly(self._source, self.transform, self.with_, why)
                 if self.return_parameters:
                     raise ValueError(f"return_parameters, and Python makes {self}: {why}")
+                made = make_jointly(self._source, self.transform, self.with_, why)
                 return self.assembled(made), None
         seed = _draw_seed(read.chain)
         single = Single(self._source, read, seed)

@@ -28,6 +28,8 @@ from support import MEAN, STD, same
 v1 = import_torchvision().transforms
 v2 = pytest.importorskip("torchvision.transforms.v2")
 
+pytestmark = pytest.mark.covering
+
 COUNT = 10
 
 
@@ -487,12 +489,14 @@ def ways_of_v2():
 
     end = [v2.Resize((12, 10)), v2.ToImage()]
     fills = {tv_tensors.Mask: 9, "others": (1, 2, 3)}
+    plain = {tv_tensors.Mask: 9, "others": 5}
     return {
         "a rotation": v2.Compose([v2.RandomRotation(30), *end]),
         "an elastic transform": v2.Compose([v2.Resize((60, 45)), v2.ElasticTransform(20.0), *end]),
         "an affine one": v2.Compose([v2.RandomAffine(20, (0.1, 0.2), shear=5), *end]),
         "a perspective": v2.Compose([v2.Resize(30), v2.RandomPerspective(0.5, 1), *end]),
         "fills by kind": v2.Compose([v2.Pad(3, fill=fills), v2.RandomHorizontalFlip(), *end]),
+        "plain fills by kind": v2.Compose([v2.Pad(3, fill=plain), v2.RandomVerticalFlip(), *end]),
         "fills of several numbers": v2.Compose([v2.ColorJitter(0.5), v2.RandomRotation(9), *end]),
         "floats": v2.Compose(
             [
@@ -511,8 +515,7 @@ def test_what_is_not_native_is_one_call_of_v2(files, name, workers):
     from torchvision import tv_tensors
 
     chain = ways_of_v2()[name]
-    torch.manual_seed(3)
-    for i in range(COUNT):
+    for i in range(0, COUNT, 3):
         image = Followed(files, chain, large=False)[i][0]
         torch.manual_seed(i)
         made = image.decode()
@@ -534,6 +537,43 @@ def test_what_is_not_native_is_one_call_of_v2(files, name, workers):
     assert loader.stats()["pictures"]["workers"] == 4 * COUNT
     for batch, _ in got:
         same(batch["image"].as_subclass(torch.Tensor), batch["same"].as_subclass(torch.Tensor))
+
+
+def test_classes_and_sizes_in_one_call_of_v2(files):
+    chain = v2.Compose([v2.RandomRotation(0), v2.Resize((6, 5)), v2.ToImage()])
+    number = next(i for i in range(COUNT) if min(indices_of(files.of(i, "mask")).shape) > 1)
+
+    def made_with(mask, parameters=False):
+        image = EncodedImage(files.of(number), chain, parameters, with_=[mask])
+        return image.decode()
+
+    path, wide = files.of(number, "mask"), files.of(number, "wide")
+    _, plain = made_with(EncodedMask(path))
+    _, named = made_with(EncodedMask(path, {0: 5, 255: 1}, ignore=7, dtype=torch.int16))
+    assert plain.dtype == torch.uint8 and named.dtype == torch.int16
+    assert torch.equal(named.int(), torch.where(plain == 0, 5, torch.where(plain == 255, 1, 7)))
+    same(
+        made_with(EncodedMask(wide, range(1 << 16), bits=16))[1],
+        made_with(EncodedMask(wide, bits=16))[1],
+    )
+    with pytest.raises(
+        ValueError, match=r"wide\.png: a mask with the index \d+ has more than 8 bits"
+    ):
+        made_with(EncodedMask(wide))
+    with pytest.raises(
+        ValueError, match="bytes in memory, the companion 1, has 900x1 pixels, and the"
+    ):
+        made_with(EncodedMask(png_of(Image.new("L", (900, 1)))))
+    with pytest.raises(ValueError, match="return_parameters, and Python makes EncodedImage"):
+        made_with(EncodedMask(path), parameters=True)
+
+
+def test_decode_checks_sizes(files):
+    image = EncodedImage(files.of(0), CROP, with_=[png_of(Image.new("RGB", (900, 1)))])
+    with pytest.raises(
+        ValueError, match="bytes in memory, the companion 1, has 900x1 pixels, and the"
+    ):
+        image.decode()
 
 
 class Inverted:
