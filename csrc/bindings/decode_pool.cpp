@@ -121,10 +121,10 @@ BatchPtr make_batch(const std::vector<std::pair<std::vector<Job>, uint32_t>>& vi
   // Not a BatchPtr before it is submitted: there is nothing to cancel, and no GIL to let go of.
   auto batch = std::make_unique<Batch>();
   batch->held = std::move(held);
-  submit(*batch, std::move(wanted), quota, std::move(indices),
-         DecodeBatch::Keys{std::move(samples), std::move(seeds), std::move(kinds),
-                           std::move(numbers)},
-         memory);
+  submit(
+      *batch, std::move(wanted), quota, std::move(indices),
+      DecodeBatch::Keys{std::move(samples), std::move(seeds), std::move(kinds), std::move(numbers)},
+      memory);
   return BatchPtr(batch.release());
 }
 
@@ -326,7 +326,8 @@ void register_decode_pool(py::module_& module) {
           py::keep_alive<1, 2>(),
           "The pictures of each sample: [(jobs, number)]. The jobs have one source, and those of a "
           "view make pictures of one form: one for each kind of samples. `samples`: what they are "
-          "drawn by; empty: the indices. `kinds`: of each sample; empty: the first. `numbers`: what "
+          "drawn by; empty: the indices. `kinds`: of each sample; empty: the first. `numbers`: "
+          "what "
           "is added to each sample's number; empty: nothing. A Reservation "
           "holds one view. `outs`: by view, the address to which each sample goes; empty, or an "
           "empty one: `memory`. `held` is what these are of: it lives until no thread writes.")

@@ -528,7 +528,8 @@ TEST(pictures_go_to_places_of_the_callers) {
   const auto no_memory = [](size_t) -> DecodeBatch::Memory { throw std::bad_alloc(); };
   const auto batch_of = [&](const DecodeBatch::View& wanted) {
     return std::make_shared<DecodeBatch>(std::vector<DecodeBatch::View>{wanted}, loader.quota,
-                                         range(0, 8), DecodeBatch::Keys{{}, {7}, {}, {}}, no_memory);
+                                         range(0, 8), DecodeBatch::Keys{{}, {7}, {}, {}},
+                                         no_memory);
   };
   pool.grow(2);
   const Batch batch = submitted(pool, batch_of(view));
