@@ -90,6 +90,12 @@ class Parts:
     made: Any
     ignore: Mapping[Any, int]
 
+    @property
+    def form(self) -> Any:
+        """What the parts that are laid out together have in common."""
+        made = self.made
+        return tuple(made) if isinstance(made, Mapping) else len(made)
+
 
 open_dataclass(Ragged)  # its `to` is for batches that move themselves
 
@@ -151,8 +157,11 @@ class Layout:
 
     def _collated(self, values: list[Any], key: Any) -> Any:
         """Collates what stands in one place of every sample."""
-        if all(type(each) is Parts for each in values):
-            return self._parts(values, key)
+        if any(type(each) is Parts for each in values):
+            if len({each.form if type(each) is Parts else None for each in values}) == 1:
+                return self._parts(values, key)
+            # What follows differs from sample to sample, so each stays what it is.
+            return [each.made if type(each) is Parts else each for each in values]
         if all(isinstance(each, torch.Tensor | np.ndarray) for each in values):
             if not any(isinstance(each, np.ndarray) and _is_text(each) for each in values):
                 return self._tensors(list(map(_as_tensor, values)), key)

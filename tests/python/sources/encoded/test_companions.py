@@ -294,6 +294,16 @@ def test_other_companions_in_each_sample(files, way):
         batches_of(Several(files))
 
 
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"native": False}], ids=str)
+def test_other_companions_in_each_sample_of_a_list(files, options):
+    """They stay what they are, one a sample; the pictures without any are a column of their own."""
+    _, wanted = batches_of(Several(files), collate_fn=as_they_are)
+    _, got = batches_of(Several(files), batch="list", **options)
+    for batch, samples in zip(got, wanted, strict=True):
+        same(batch[0], [sample[0] for sample in samples])
+        same(batch[1], [sample[1] for sample in samples])
+
+
 class Nested(Dataset):
     """Two pictures with companions in containers, of one file and of another one."""
 
