@@ -209,7 +209,7 @@ def check(structure, layout, count, size, makers, normalized, pad, way):
     rows = [values[begin : begin + size] for begin in range(0, count, size)]
     unlike = any(any(map(differ, parts, zip(*of_batch, strict=True))) for of_batch in rows)
     if layout in ("nested", "packed") and unlike:
-        with pytest.raises(ValueError, match="differ in more than|ragged in two dimensions"):
+        with pytest.raises(ValueError, match=r"differ in more than|ragged in two dimensions"):
             list(loader)
         return
     if (layout, pictured) in (("nested", True), ("pad", False)):
