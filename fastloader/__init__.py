@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fastloader._core.batch.layout import Packed, Padded
     from fastloader._core.machine.build_info import build_info
     from fastloader.datasets.decode_image import decode_image
+    from fastloader.datasets.joint import transformed
     from fastloader.encoded_image import Companion, EncodedClip, EncodedImage, EncodedMask
     from fastloader.loader import FastLoader
     from fastloader.loader_check import check
@@ -44,6 +45,7 @@ __all__ = [
     "build_info",
     "check",
     "decode_image",
+    "transformed",
 ]
 
 _HOME = {
@@ -58,6 +60,7 @@ _HOME = {
     "build_info": "fastloader._core.machine.build_info",
     "check": "fastloader.loader_check",
     "decode_image": "fastloader.datasets.decode_image",
+    "transformed": "fastloader.datasets.joint",
 }
 
 _PARTS = ("compat", "datasets", "transforms")

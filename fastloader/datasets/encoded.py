@@ -489,6 +489,16 @@ class EncodedImage:
         return self._source
 
     @property
+    def size(self) -> tuple[int, int]:
+        """The (height, width) of the file's picture, of which no more than the header is decoded.
+
+        Raises:
+            OSError: for a file that cannot be read.
+        """
+        height, width = Single(self._source, ReadTransform(Chain(), []), 0).drawn()["size"]
+        return height, width
+
+    @property
     def sources(self) -> tuple[PictureSource, ...]:
         """The sources of its pictures, as the loader sees them."""
         return (self._source,)
@@ -658,7 +668,80 @@ class EncodedClip(EncodedImage):
 
 _MOST_FRAMES = 1024
 
-ENCODED = (EncodedImage, EncodedClip)  # what stays encoded until a batch is made
+
+class JointImage(EncodedImage):
+    """The picture of a pair that `transformed` puts off. Whoever looks at it before its batch is made
+    gets what the transform makes."""
+
+    __slots__ = ("joint",)
+
+    def __init__(self, joint: Any, transform: Any, masks: Mapping[Any, EncodedMask]) -> None:
+        super().__init__(joint.source.encoded, transform, with_=masks or None)
+        self.joint = joint
+
+    def decode(self) -> Any:
+        return self.joint.make()[0]
+
+    def _make(self) -> tuple[Any, None]:
+        return self.joint.make()[0], None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.joint.make()[0], name)
+
+    def __reduce__(self) -> Any:
+        return _as_made, (self.joint.make()[0],)
+
+
+class JointTarget:
+    """The target of a pair that is put off. Whoever looks at it before gets what the transform makes."""
+
+    __slots__ = ("joint",)
+
+    def __init__(self, joint: Any) -> None:
+        self.joint = joint
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.joint.make()[1], name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.joint.make()[1][key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.joint.make()[1][key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self.joint.make()[1][key]
+
+    def __iter__(self) -> Any:
+        return iter(self.joint.make()[1])
+
+    def __len__(self) -> int:
+        return len(self.joint.make()[1])
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.joint.make()[1]
+
+    def __reduce__(self) -> Any:
+        return _as_made, (self.joint.make()[1],)
+
+
+def _as_made(value: Any) -> Any:
+    return value
+
+
+class _Fetching(threading.local):
+    """Whether this thread fetches the samples of a batch, and will finish what is put off until then."""
+
+    under_way = False
+
+
+fetching = _Fetching()
+
+ENCODED = (EncodedImage, EncodedClip, JointImage)  # what stays encoded until a batch is made
 
 
 def _draw_seed(chain: Chain) -> int:
@@ -686,6 +769,11 @@ def collated(column: list[Any], collate_fn_map: Any) -> Any:
     return [pictures, stacked(rows)] if rows else pictures
 
 
+def _collate_targets(column: list[Any], *, collate_fn_map: Any = None) -> Any:
+    """Collates targets that another loader has fetched."""
+    return collate([each.joint.make()[1] for each in column], collate_fn_map=collate_fn_map)
+
+
 def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     """Collates a column of encoded pictures for default_collate."""
     for each in column:
@@ -705,3 +793,4 @@ def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
 
 for _kind in ENCODED:
     default_collate_fn_map[_kind] = collate_encoded
+default_collate_fn_map[JointTarget] = _collate_targets

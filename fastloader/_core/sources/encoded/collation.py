@@ -46,11 +46,14 @@ from fastloader.datasets.encoded import (
     EncodedClip,
     EncodedImage,
     EncodedPlace,
+    JointImage,
+    JointTarget,
     Keeping,
     ReadTransform,
     collate_encoded,
     collated,
     count_pictures,
+    fetching,
     read_transform,
 )
 from fastloader.datasets.picture_source import PictureSource
@@ -77,8 +80,9 @@ class KeyedIndex:
         samples: int,
         normalization: Normalization | None,
         token: str,
+        finishes: bool,
     ) -> None:
-        self._request = index, keys, position, samples, normalization, token
+        self._request = index, keys, position, samples, normalization, token, finishes
 
     def arrived(self, dataset: Any = None) -> Any:
         """Returns the index batch, on the thread that makes its samples. ``dataset``: the one that does;
@@ -143,8 +147,10 @@ def _arrived(
     samples: int,
     normalization: Normalization | None,
     token: str,
+    finishes: bool,
     dataset: Any = None,
 ) -> Any:
+    fetching.under_way = finishes
     asked = _asked(token)
     asked.dataset = dataset
     info = get_worker_info()
@@ -194,7 +200,7 @@ def make(batch: EncodedBatch, asked: _Asked) -> None:
 # ---- The loader's collate_fn, around which encoded pictures stay encoded.
 
 
-_KNOWN = len(OF_TORCH) + len(ENCODED)  # the functions of torch's map, and ours
+_KNOWN = len(OF_TORCH) + len(ENCODED) + 1  # the functions of torch's map, and ours
 _MOST_TOLD = 64  # of the lists of `EncodedCollation._told`
 
 
@@ -246,6 +252,7 @@ class EncodedCollation:
         self._marks = normalizes and collate_fn is default_collate
 
     def __call__(self, samples: Any) -> Any:
+        fetching.under_way = False
         # One try for all ways, because a call more is much beside a small batch.
         try:
             notes = take_notes() if self._noted else None
@@ -406,9 +413,13 @@ class Making:
         laid_out = type(self._collation.collate_fn) is Layout
 
         def filled(each: Any, _key: Any) -> Any:
-            if type(each) not in ENCODED:
-                return each
+            if type(each) is JointTarget:
+                return each.joint.make()[1]
+            if not _is_encoded(each):
+                return each.joint.image if type(each) is JointImage else each
             made = next(pictures)
+            if type(each) is JointImage:
+                return made
             if not (laid_out and each.with_) or each.return_parameters:
                 return made
             companions = each.with_.items()
@@ -458,16 +469,22 @@ class Making:
         own.policy = self._policy
         batch = taken.batch(None, len(rows))
         pending = PendingPictures(own, batch, drawn_by.only(rows), apart=self._apart)
-        for place, column in zip(places, pending.rows(), strict=True):
-            for row, picture in zip(rows, column, strict=True):
-                self._pictures[row][place] = picture
+        made = pending.rows()
         self._bad.update((rows[each], error) for each, error in pending.replaced.items())
         # The policy has counted them, with what was wrong.
         self._bad.update((rows[each], _left_out) for each in pending.dropped)
+        record = pending.record
+        assert record is not None
+        for place, column, (number, _) in zip(places, made, pending.leads(), strict=True):
+            for position, (row, picture) in enumerate(zip(rows, column, strict=True)):
+                image = self._images[row][place]
+                if type(image) is JointImage and row not in self._bad:
+                    image.joint.move(picture, record.operations(number, position))
+                    picture = image.joint.image
+                self._pictures[row][place] = picture
         self.notes.add_times(decoder.new_times())
         if len(places) == count:
-            assert pending.record is not None
-            self.records.append(pending.record)
+            self.records.append(record)
         return {(row, place) for row in rows for place in places}
 
     def _replace(self, row: int, error: BaseException) -> None:
@@ -479,7 +496,9 @@ class Making:
         (number,), (seed,) = drawn_by.numbers, drawn_by.seeds
         for other in draw_others(seed, number, len(dataset)):
             try:
+                fetching.under_way = True
                 sample = dataset[other]
+                fetching.under_way = False
                 making = Making([sample], self._collation)
                 making._policy = NotedPolicy("raise")
                 making._drawn_by = DrawnBy([other], [sample_key(dataset, other, row)], [seed])
@@ -529,7 +548,7 @@ def _change() -> str:
 
 def _map(kept: Keeping) -> dict[Any, Any]:
     """Returns torch's map of collating functions. The functions of others get pictures that are made."""
-    others = [kinds for kinds in other_kinds() if kinds not in ENCODED]
+    others = [kinds for kinds in other_kinds() if kinds not in (*ENCODED, JointTarget)]
     return {
         **default_collate_fn_map,
         **{kinds: kept.making(default_collate_fn_map[kinds]) for kinds in others},
@@ -588,7 +607,7 @@ def _encoded_in(sample: Any) -> list[EncodedImage]:
     found: list[EncodedImage] = []
 
     def note(each: Any, _key: Any) -> Any:
-        if type(each) in ENCODED:
+        if _is_encoded(each):
             found.append(each)
         return each
 
@@ -596,9 +615,14 @@ def _encoded_in(sample: Any) -> list[EncodedImage]:
     return found
 
 
+def _is_encoded(value: Any) -> bool:
+    """Returns whether it is a picture or a clip that nobody has made yet."""
+    return type(value) in ENCODED and not (type(value) is JointImage and value.joint.made)
+
+
 def _has_encoded(value: Any) -> bool:
-    """Returns whether there is an encoded picture in a sample."""
-    if type(value) in ENCODED:
+    """Returns whether there is an encoded picture, or what belongs to one, in a sample."""
+    if type(value) in ENCODED or type(value) is JointTarget:
         return True
     if isinstance(value, Mapping):
         return any(map(_has_encoded, value.values()))

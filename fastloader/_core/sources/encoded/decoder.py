@@ -38,6 +38,7 @@ from fastloader.transforms._chain import Chain
 from fastloader.transforms._job import Decode, Job
 from fastloader.transforms._normalization import Normalization, check_same_values
 from fastloader.transforms._pillow import name_picture, pixel_limits
+from fastloader.transforms._recipe.operations import Operation
 from fastloader.transforms.tensors import erased
 
 # ---- The decoder of one loader's encoded pictures, with the jobs of their chains.
@@ -224,6 +225,12 @@ class DrawnBatch:
         drawn = self._drawn_if_read(number, position)
         rows = parameters([chain], [drawn], [self._key(position)], column.number)
         return {name: row[0] for name, row in rows.items()}
+
+    def operations(self, number: int, position: int) -> list[Operation]:
+        """Lists what was done to a column's picture of a sample, one after the other."""
+        column = self._columns[number]
+        chain = self._decoder.chain(self._chains[column.chains[position]])
+        return chain.operations(self._drawn(number, position))
 
     def size(self, number: int, position: int) -> tuple[int, int]:
         """Returns the (height, width) of a column's picture of a sample; zeros where it was not read."""
@@ -430,7 +437,7 @@ class PendingPictures:
                 for position, row in zip(part.positions, rows, strict=True):
                     made[view.column][position] = row
         found = []
-        for number, column in self._leads():
+        for number, column in self.leads():
             of_column: list[Any] = made[number]
             if self._followers(number):
                 of = [made[each] for each in (number, *self._followers(number))]
@@ -445,7 +452,7 @@ class PendingPictures:
             found.append(of_column)
         return found
 
-    def _leads(self) -> list[tuple[int, EncodedColumn]]:
+    def leads(self) -> list[tuple[int, EncodedColumn]]:
         """Lists the columns of pictures that follow no others, with their numbers."""
         columns = enumerate(self._batch.columns)
         return [(number, column) for number, column in columns if column.follows is None]
@@ -586,7 +593,7 @@ class PendingPictures:
                 pictures = column.follows.finished(pictures)
             joined.append(pictures[0] if single else pictures)
         made: list[Any] = list(joined)
-        for number, column in self._leads():
+        for number, column in self.leads():
             followers = self._followers(number)
             if followers:
                 of = [joined[each] for each in (number, *followers)]

@@ -43,6 +43,7 @@ from fastloader._core.sources.python.stateful import (
     Reported,
     StatefulWorker,
 )
+from fastloader.datasets.encoded import fetching
 
 
 class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, LoaderIterator):
@@ -75,6 +76,7 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, LoaderItera
             try:
                 data = super()._next_data()
             except Exception as error:
+                fetching.under_way = False  # this is the loop's thread
                 name_sample(error)
                 raise
             if type(data) is EncodedBatch:

@@ -145,6 +145,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
                 decode = Decode(loader.decode, loader.truncated)
                 native = decode_threads_beside(loader), decode
             self._keys_go_along = self._workers_make or collate_fn is not default_collate
+            self._finishes = collate_fn is not default_collate and loader._auto_collation
             collate = EncodedCollation(
                 collate_fn,
                 self._workers_make,
@@ -217,7 +218,8 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
         if self._keys_go_along and self._seeds is None:
             count = encoded.position - position
             token = self._token
-            keyed = KeyedIndex(index, encoded.keys(), position, count, encoded.wanted, token)
+            wanted, finishes = encoded.wanted, self._finishes
+            keyed = KeyedIndex(index, encoded.keys(), position, count, wanted, token, finishes)
             return keyed if self._num_workers else keyed.arrived(self._dataset)
         return index
 

@@ -1,0 +1,312 @@
+"""``fastloader.transformed``: a picture and its target through one transform of torchvision's v2, which
+is put off until a FastLoader makes the batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from fastloader._core.machine import identity
+from fastloader.datasets.companions import EncodedMask
+from fastloader.datasets.encoded import (
+    EncodedImage,
+    JointImage,
+    JointTarget,
+    fetching,
+    read_transform,
+)
+from fastloader.errors import NotNative
+from fastloader.transforms._reader.chain import is_conversion, steps_of, wrapper
+from fastloader.transforms._reader.kinds import check_hooks, kind_of
+from fastloader.transforms._reader.torchvision import V2, is_v2
+from fastloader.transforms._recipe.operations import (
+    COLOUR,
+    OPERATIONS,
+    PADDING_MODES,
+    TORCH_NEAREST,
+    Following,
+    Operation,
+)
+from fastloader.transforms.transform import shown
+
+# ---- A transform, as pictures and targets see it.
+
+
+class Split(NamedTuple):
+    """The steps of a transform of v2: ``picture`` is it without those that only targets see, and
+    ``target`` are those that targets see besides the geometry, which come last."""
+
+    steps: tuple[Any, ...]
+    picture: Any
+    target: tuple[Any, ...]
+
+
+# Steps that leave pictures alone.
+_OF_TARGETS = {
+    (V2 + "_misc", "SanitizeBoundingBoxes"),
+    (V2 + "_meta", "ClampBoundingBoxes"),
+    (V2 + "_meta", "ConvertBoundingBoxFormat"),
+}
+_TV = "torchvision.tv_tensors."
+_MOVED = (
+    (_TV + "_bounding_boxes", "BoundingBoxes"),
+    (_TV + "_keypoints", "KeyPoints"),
+    (_TV + "_mask", "Mask"),
+)
+_PICTURES = ((_TV + "_image", "Image"), (_TV + "_video", "Video"), ("PIL.Image", "Image"))
+
+_splits: dict[int, tuple[Any, Split]] = {}  # by the id of a transform, with it
+_splitting = threading.Lock()  # guards _splits
+_MOST_SPLITS = 32
+
+
+def split(transforms: Any) -> Split:
+    """Splits a transform of v2. What was split last is kept for as long as it has the same steps.
+
+    Raises:
+        NotNative: for another transform, or one whose order does not allow it.
+    """
+    if not is_v2(transforms):
+        raise NotNative(f"{shown(transforms)} is not one of torchvision.transforms.v2")
+    steps = tuple(steps_of(transforms))
+    with _splitting:
+        kept, found = _splits.get(id(transforms), (None, None))
+    if kept is transforms and found is not None and _are_same(found.steps, steps):
+        return found
+    made = _split(steps)
+    with _splitting:
+        if len(_splits) >= _MOST_SPLITS:
+            del _splits[next(iter(_splits))]
+        _splits[id(transforms)] = transforms, made
+    return made
+
+
+def _are_same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(some) == len(others) and all(map(lambda one, other: one is other, some, others))
+
+
+def _split(steps: tuple[Any, ...]) -> Split:
+    compose = identity.found(V2 + "_container", "Compose")
+    assert compose is not None  # a step is of v2
+    of_picture: list[Any] = []
+    of_target: list[Any] = []
+    for step in steps:
+        if _is_of_targets(step):
+            of_target.append(step)
+            continue
+        if any(map(_is_of_targets, of_target)) and not _stays(step):
+            raise NotNative(
+                f"{shown(of_target[-1])} stands before {shown(step)}: put it behind all steps that move "
+                "pixels"
+            )
+        of_picture.append(step)
+        if kind_of(step) == "ToDtype" and isinstance(step.dtype, dict):
+            of_target.append(step)
+    return Split(steps, compose(of_picture), tuple(of_target))
+
+
+def _is_of_targets(step: Any) -> bool:
+    kind = type(step)
+    if (kind.__module__, kind.__qualname__) not in _OF_TARGETS:
+        return False
+    known = identity.found(kind.__module__, kind.__qualname__)
+    if known is not kind or identity.change(kind, kind):
+        return False
+    check_hooks(step)
+    return True
+
+
+def _stays(step: Any) -> bool:
+    """Returns whether a step neither moves pixels nor looks at anything but pictures."""
+    return is_conversion(step) or kind_of(step) in ("Normalize", "ToDtype", "ConvertImageDtype")
+
+
+# ---- A picture and its target.
+
+
+class Joint:
+    """A picture and its target on their way through a transform of both.
+
+    Attributes: ``image`` and ``target``, what comes out, once ``made``.
+    """
+
+    def __init__(self, transforms: Any, source: EncodedImage, target: Any) -> None:
+        self.transforms = transforms
+        self.given = target
+        self.source = source
+        self.made = False
+        self.image: Any = None
+        self.target: Any = None
+
+    def make(self) -> tuple[Any, Any]:
+        """Makes both by the transform itself, on this thread."""
+        if not self.made:
+            opened = _mapped(self.given, _open_mask)
+            image, target = self.transforms(self.source.encoded.open_rgb(), opened)
+            self.finish(image, _named(self.given, target))
+        return self.image, self.target
+
+    def finish(self, image: Any, target: Any) -> None:
+        self.image, self.target, self.made = image, target, True
+
+    def masks(self) -> dict[Any, EncodedMask]:
+        """Returns the masks that follow the picture.
+
+        Raises:
+            NotNative: if the picture, or what is in the target, cannot go natively.
+        """
+        read = read_transform(split(self.transforms).picture)
+        if not (read.whole or read.own_sizes):
+            raise NotNative(read.why)
+        (read.own_sizes or read).follower(Following(1, TORCH_NEAREST, True))
+        masks: dict[Any, EncodedMask] = {}
+        pictures = [kind for place in _PICTURES if (kind := identity.found(*place)) is not None]
+
+        def note(value: Any) -> Any:
+            if type(value) is EncodedMask:
+                masks[len(masks)] = value
+            elif isinstance(value, (EncodedImage, *pictures)):
+                raise NotNative("the target has a picture, too")
+            return value
+
+        _mapped(self.given, note)
+        return masks
+
+    def move(self, made: Any, operations: Sequence[Operation]) -> None:
+        """Finishes it. ``made``: the picture, or a dict of it and its masks; ``operations``: what was
+        done to the picture."""
+        from torchvision import tv_tensors
+
+        picture = made["image"] if isinstance(made, dict) else made
+        count = 0
+        moved_kinds = tuple(kind for each in _MOVED if (kind := identity.found(*each)) is not None)
+
+        def moved(value: Any) -> Any:
+            nonlocal count
+            if type(value) is EncodedMask:
+                count += 1
+                return tv_tensors.Mask(made[count - 1])
+            return _move(value, operations) if isinstance(value, moved_kinds) else value
+
+        target = _mapped(self.given, moved)
+        parts = split(self.transforms)
+        stand_in = tv_tensors.Image(torch.zeros((3, 1, 1), dtype=torch.uint8, device="cpu"))
+        for step in parts.target:
+            _image, target = step(stand_in, target)
+        wrap = wrapper(parts.picture)
+        self.finish(picture if wrap is None else wrap(picture), target)
+
+
+def _open_mask(value: Any) -> Any:
+    """Opens an `EncodedMask` as a tv_tensors.Mask of shape (H, W)."""
+    if type(value) is not EncodedMask:
+        return value
+    opened = value.opened("")
+    return type(opened)(opened[0])
+
+
+def _named(given: Any, made: Any) -> Any:
+    """Returns a target of the transform with the classes of its masks: where ``given`` has an
+    `EncodedMask`."""
+    if type(given) is EncodedMask:
+        return type(made)(given.named(made[None]))
+    if type(given) is dict:
+        for key, each in given.items():
+            if type(each) in (dict, list, tuple, EncodedMask):
+                made[key] = _named(each, made[key])
+        return made
+    if type(given) in (list, tuple) and any(type(each) is EncodedMask for each in given):
+        return type(made)(map(_named, given, made))
+    return made
+
+
+def _mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
+    """Copies the dicts, lists and tuples of a target, which torchvision's v2 opens as well, with
+    ``function(value)`` in the place of everything else."""
+    if type(tree) is dict:
+        return {key: _mapped(each, function) for key, each in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(_mapped(each, function) for each in tree)
+    return function(tree)
+
+
+def _move(part: Any, operations: Sequence[Operation]) -> Any:
+    """Moves boxes, key points or a mask as a picture was moved, by torchvision's own functions."""
+    from torchvision.transforms.v2 import functional as F
+
+    for name, numbers in operations:
+        if OPERATIONS[name].effect == COLOUR:
+            continue
+        if name == "hflip":
+            part = F.horizontal_flip(part)
+        elif name == "vflip":
+            part = F.vertical_flip(part)
+        elif name == "resize":
+            part = F.resize(part, [int(numbers[0]), int(numbers[1])])
+        elif name == "pad":
+            border, mode = [int(each) for each in numbers[:4]], PADDING_MODES[int(numbers[4])]
+            part = F.pad(part, border, fill=int(numbers[5]), padding_mode=mode)
+        else:
+            assert name == "crop"  # a mask could not follow any other
+            left, top, width, height = (int(each) for each in numbers)
+            if min(left, top) < 0:
+                # A centre crop of a smaller picture, of which torchvision rounds the boxes' places
+                # otherwise than the picture's.
+                part = F.center_crop(part, [height, width])
+            else:
+                part = F.crop(part, top, left, height, width)
+    return part
+
+
+# ---- The function.
+
+
+def transformed(transforms: Callable[[Any, Any], Any], image: Any, target: Any) -> tuple[Any, Any]:
+    """Applies a transform to a picture and its target: ``transforms(image, target)``, of which a
+    FastLoader makes the picture on its decode threads. ::
+
+        def __getitem__(self, i):
+            image = EncodedImage(self.paths[i])
+            boxes = tv_tensors.BoundingBoxes(self.boxes[i], format="XYXY", canvas_size=image.size)
+            target = {"boxes": boxes, "labels": self.labels[i], "masks": EncodedMask(self.masks[i])}
+            return fastloader.transformed(self.transforms, image, target)
+
+    Anywhere else than in a FastLoader that has a collate_fn of your own or a ``batch=``, it is done at
+    once, and the picture is Pillow's RGB picture. There the pair stands for itself until the samples of
+    the batch are fetched: then the picture, and every `EncodedMask` in the target, are decoded and moved
+    natively under one draw, and boxes, key points and masks of tensors are moved by torchvision's own
+    functions. If anything looks into the pair before, or a step is not native, the transform itself
+    makes it in the worker.
+
+    Args:
+        transforms: A transform of torchvision.transforms.v2, or any function of a picture and a target.
+        image: An `EncodedImage` without a transform, a path, or encoded bytes; anything else goes to
+            ``transforms`` as it is.
+        target: What v2 takes besides: dicts, lists and tuples of tv_tensors and others. An `EncodedMask`
+            becomes a tv_tensors.Mask of shape (H, W).
+
+    Returns:
+        What ``transforms`` returns, or a pair that becomes it.
+
+    Raises:
+        ValueError: for an `EncodedImage` that has a transform, companions or return_parameters.
+    """
+    if isinstance(image, EncodedImage):
+        if image.transform is not None or image.with_ or image.return_parameters:
+            raise ValueError(f"{image} has a transform, companions or return_parameters of its own")
+    elif isinstance(image, str | bytes | bytearray | memoryview) or hasattr(image, "__fspath__"):
+        image = EncodedImage(image)
+    else:
+        made: tuple[Any, Any] = transforms(image, target)
+        return made
+    joint = Joint(transforms, image, target)
+    if not fetching.under_way or type(target) is not dict:
+        return joint.make()
+    try:
+        masks = joint.masks()
+    except NotNative:
+        return joint.make()
+    return JointImage(joint, split(transforms).picture, masks), JointTarget(joint)
