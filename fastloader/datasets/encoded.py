@@ -734,9 +734,11 @@ def _as_made(value: Any) -> Any:
 
 
 class _Fetching(threading.local):
-    """Whether this thread fetches the samples of a batch, and will finish what is put off until then."""
+    """Says whether this thread fetches the samples of a batch, and will finish what is put off until
+    then; and why it did not put off a pair, if so."""
 
     under_way = False
+    refused = ""
 
 
 fetching = _Fetching()

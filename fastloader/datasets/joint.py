@@ -42,6 +42,7 @@ class Split(NamedTuple):
     steps: tuple[Any, ...]
     picture: Any
     target: tuple[Any, ...]
+    of_targets: int  # how many steps leave pictures alone
 
 
 # Steps that leave pictures alone.
@@ -50,6 +51,7 @@ _OF_TARGETS = {
     (V2 + "_meta", "ClampBoundingBoxes"),
     (V2 + "_meta", "ConvertBoundingBoxFormat"),
 }
+_OWN = {"forward", "transform", "make_params", "check_inputs"}  # methods that an object may have
 _TV = "torchvision.tv_tensors."
 _MOVED = (
     (_TV + "_bounding_boxes", "BoundingBoxes"),
@@ -75,7 +77,9 @@ def split(transforms: Any) -> Split:
     with _splitting:
         kept, found = _splits.get(id(transforms), (None, None))
     if kept is transforms and found is not None and _are_same(found.steps, steps):
-        return found
+        # A step may have been patched since. Those of pictures are looked at when they are read.
+        if sum(map(_is_of_targets, steps)) == found.of_targets:
+            return found
     made = _split(steps)
     with _splitting:
         if len(_splits) >= _MOST_SPLITS:
@@ -105,7 +109,7 @@ def _split(steps: tuple[Any, ...]) -> Split:
         of_picture.append(step)
         if kind_of(step) == "ToDtype" and isinstance(step.dtype, dict):
             of_target.append(step)
-    return Split(steps, compose(of_picture), tuple(of_target))
+    return Split(steps, compose(of_picture), tuple(of_target), len(steps) - len(of_picture))
 
 
 def _is_of_targets(step: Any) -> bool:
@@ -113,7 +117,7 @@ def _is_of_targets(step: Any) -> bool:
     if (kind.__module__, kind.__qualname__) not in _OF_TARGETS:
         return False
     known = identity.found(kind.__module__, kind.__qualname__)
-    if known is not kind or identity.change(kind, kind):
+    if known is not kind or identity.change(kind, kind) or _OWN.intersection(vars(step)):
         return False
     check_hooks(step)
     return True
@@ -307,6 +311,7 @@ def transformed(transforms: Callable[[Any, Any], Any], image: Any, target: Any) 
         return joint.make()
     try:
         masks = joint.masks()
-    except NotNative:
+    except NotNative as refusal:
+        fetching.refused = str(refusal)
         return joint.make()
     return JointImage(joint, split(transforms).picture, masks), JointTarget(joint)

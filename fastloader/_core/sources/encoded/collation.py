@@ -324,8 +324,10 @@ class EncodedCollation:
         return frozenset(found)
 
     def _collated(self, samples: Any) -> Any:
+        refused, fetching.refused = fetching.refused, ""
         if not any(map(_has_encoded, samples if self.batched else [samples])):
-            return self.collate_fn(samples)
+            tree = self.collate_fn(samples)
+            return _made_batch(tree, len(samples), refused) if refused else tree
         if self.collate_fn is default_convert:
             kept = Keeping()
             tree = rebuild(samples, lambda each, _key: _keep(each, kept))
