@@ -119,6 +119,7 @@ SAMPLE_RECIPES = {
     "mixup": "mixup(*default_collate(batch))",
     "zipped": "tuple(zip(*batch)) with a target dict",
     "masks": "pictures with masks, EncodedMask",
+    "boxes": "boxes and masks, transformed",
     "pairs": "pairs of two sizes, Companion",
     "clips": "clips of 16 frames, EncodedClip",
     "frames": "clips of bytes, mean and std",

@@ -43,6 +43,7 @@ class Split(NamedTuple):
     picture: Any
     target: tuple[Any, ...]
     of_targets: int  # how many steps leave pictures alone
+    wrap: Any  # the class of what comes out for pictures, or None
 
 
 # Steps that leave pictures alone.
@@ -74,8 +75,7 @@ def split(transforms: Any) -> Split:
     if not is_v2(transforms):
         raise NotNative(f"{shown(transforms)} is not one of torchvision.transforms.v2")
     steps = tuple(steps_of(transforms))
-    with _splitting:
-        kept, found = _splits.get(id(transforms), (None, None))
+    kept, found = _splits.get(id(transforms), (None, None))
     if kept is transforms and found is not None and _are_same(found.steps, steps):
         # A step may have been patched since. Those of pictures are looked at when they are read.
         if sum(map(_is_of_targets, steps)) == found.of_targets:
@@ -109,7 +109,9 @@ def _split(steps: tuple[Any, ...]) -> Split:
         of_picture.append(step)
         if kind_of(step) == "ToDtype" and isinstance(step.dtype, dict):
             of_target.append(step)
-    return Split(steps, compose(of_picture), tuple(of_target), len(steps) - len(of_picture))
+    picture = compose(of_picture)
+    alone = len(steps) - len(of_picture)
+    return Split(steps, picture, tuple(of_target), alone, wrapper(picture))
 
 
 def _is_of_targets(step: Any) -> bool:
@@ -141,6 +143,7 @@ class Joint:
         self.transforms = transforms
         self.given = target
         self.source = source
+        self.parts: Split | None = None
         self.made = False
         self.image: Any = None
         self.target: Any = None
@@ -162,7 +165,8 @@ class Joint:
         Raises:
             NotNative: if the picture, or what is in the target, cannot go natively.
         """
-        read = read_transform(split(self.transforms).picture)
+        self.parts = split(self.transforms)
+        read = read_transform(self.parts.picture)
         if not (read.whole or read.own_sizes):
             raise NotNative(read.why)
         (read.own_sizes or read).follower(Following(1, TORCH_NEAREST, True))
@@ -196,11 +200,11 @@ class Joint:
             return _move(value, operations) if isinstance(value, moved_kinds) else value
 
         target = _mapped(self.given, moved)
-        parts = split(self.transforms)
+        assert self.parts is not None  # it was put off
         stand_in = tv_tensors.Image(torch.zeros((3, 1, 1), dtype=torch.uint8, device="cpu"))
-        for step in parts.target:
+        for step in self.parts.target:
             _image, target = step(stand_in, target)
-        wrap = wrapper(parts.picture)
+        wrap = self.parts.wrap
         self.finish(picture if wrap is None else wrap(picture), target)
 
 
@@ -310,8 +314,10 @@ def transformed(transforms: Callable[[Any, Any], Any], image: Any, target: Any) 
     if not fetching.under_way or type(target) is not dict:
         return joint.make()
     try:
-        masks = joint.masks()
+        with identity.one_look():
+            masks = joint.masks()
     except NotNative as refusal:
         fetching.refused = str(refusal)
         return joint.make()
-    return JointImage(joint, split(transforms).picture, masks), JointTarget(joint)
+    assert joint.parts is not None
+    return JointImage(joint, joint.parts.picture, masks), JointTarget(joint)

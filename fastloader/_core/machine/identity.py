@@ -324,7 +324,8 @@ def one_look() -> Iterator[None]:
 def generation() -> object:
     """Returns another object than before, once anything was replaced that was looked at."""
     with _looking.lock:
-        _look()
+        if not getattr(_of_thread, "looks", 0):
+            _look()
         return _all
 
 
