@@ -270,6 +270,8 @@ class EncodedPictures:
     def __init__(self, policy: ErrorPolicy) -> None:
         self._policy = policy
         self._home = HomeProcess()
+        # Apart from the epochs, which hold the dataset: the delivery's threads hold this.
+        self.places = PicturePlaces()
         self._decoder: EncodedDecoder | None = None
         self.last: EncodedEpoch | None = None
         self._told = ToldParts()  # of the last epoch before it that was told some
@@ -293,11 +295,8 @@ class EncodedPictures:
             self.memory,
             normalization,
         )
+        self.last.places = self.places
         return self.last
-
-    def made_under(self, key: Key) -> bool | None:
-        """Tells of the epoch begun last as `MadeUnder` has it."""
-        return False if self.last is None else self.last.places.made_under(key)
 
     def _make_decoder(
         self, native: bool, decode: Decode, normalization: Normalization | None

@@ -213,7 +213,7 @@ class PythonPlan:
     ) -> None:
         self.normalization = normalized
         self._obstacles = obstacles
-        self.made_under: MadeUnder = source.encoded.made_under
+        self.made_under: MadeUnder = source.encoded.places.made_under
         if isinstance(in_place, InPlace):  # of pictures, whatever stands in
             self.made_under = made_under_only(in_place.images.form.picture_key)
         self._loader = loader

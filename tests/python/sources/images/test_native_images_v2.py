@@ -168,7 +168,7 @@ def test_stopped_by(tv, v2, root, name):
     make, wanted = STOPPED[name]
     plan = FastLoader(tv.datasets.ImageFolder(root, v2.Compose(make(v2))), 3).plan()
     assert plan.startswith("Python path: ") and wanted in plan, plan
-    assert "\n" not in plan and len(plan) < 400, plan
+    assert len(plan.splitlines()[0]) < 400, plan
 
 
 def test_a_size_by_chance(tv, v2, root):
