@@ -688,10 +688,20 @@ def collated(column: list[Any], collate_fn_map: Any) -> Any:
 
 def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     """Collates a column of encoded pictures for default_collate."""
+    first = type(column[0])
     for each in column:
-        if type(each) is not type(column[0]):
+        kind = type(each)
+        if kind not in ENCODED:
+            whose = next(
+                known for known in reversed(ENCODED) if isinstance(each, known)
+            ).__qualname__
             raise TypeError(
-                f"a batch of {type(column[0]).__qualname__}s has a {type(each).__qualname__} among them"
+                f"a sample holds a {kind.__qualname__}, which derives from {whose}: FastLoader would not "
+                f"know what it changes. Make a {whose} itself, with a function of yours for example"
+            )
+        if kind is not first:
+            raise TypeError(
+                f"a batch of {first.__qualname__}s has an {kind.__qualname__} among them"
             )
     if len({each.return_parameters for each in column}) > 1:
         raise TypeError("a batch has EncodedImages with return_parameters, and others without")

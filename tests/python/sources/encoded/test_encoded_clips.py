@@ -233,3 +233,12 @@ def test_what_is_erased_is_replayed_for_each_frame(clips, shared):
             assert not first["clip"][index, frame, :, rows, columns].any()
             boxes.add((left, top, box["height"], box["width"]))
         assert len(boxes) == 1 if shared else len(boxes) > 1
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"native": False}])
+@pytest.mark.parametrize("kind", [EncodedImage, EncodedClip])
+def test_a_class_that_derives_from_ours_is_refused_by_name(clips, kind, options):
+    derived = type("Mine", (kind,), {})
+    samples = [derived(clips[0] if kind is EncodedClip else clips[0][0], MOVED)] * 2
+    with pytest.raises(TypeError, match=f"holds a Mine, which derives from {kind.__name__}: "):
+        batches_of(samples, **options)
