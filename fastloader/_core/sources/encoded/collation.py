@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset, default_collate, default_convert, 
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.batch.layout import Layout, Parts
-from fastloader._core.batch.tree import Key, MaskLeaf, rebuild
+from fastloader._core.batch.tree import Key, MaskLeaf, outermost_keys, rebuild
 from fastloader._core.machine import identity
 from fastloader._core.machine.limits import counted
 from fastloader._core.machine.process import ProcessLock
@@ -284,7 +284,7 @@ class EncodedCollation:
         if self.makes and batch.columns:
             make(batch, _asked(self.token))
         if batch.made:
-            batch.made_under = self._keys_of_pictures(samples)
+            batch.made_under = self._keys_of_pictures(samples, batch.tree)
         if batch.told:
             batch.told = self._told.get(batch.told) or self._find_places(samples, batch.told)
         return batch
@@ -300,12 +300,15 @@ class EncodedCollation:
         told = self._told[made] = told_of(sample, made)
         return told
 
-    def _keys_of_pictures(self, samples: Any) -> frozenset[Key] | None:
-        """Returns the outermost keys of encoded pictures in a batch of these samples; None if that is up
-        to the user's collate_fn."""
+    def _keys_of_pictures(self, samples: Any, tree: Any) -> frozenset[Key] | None:
+        """Returns the outermost keys of encoded pictures in the batch ``tree`` of these samples; None if
+        that is up to the user's collate_fn."""
         torchs = self.collate_fn is default_collate or self.collate_fn is default_convert
         if not torchs and type(self.collate_fn) is not Layout:
             return None
+        sample = samples[0] if self.batched else samples
+        if type(sample) in ENCODED:
+            return frozenset(outermost_keys(tree))
         found: set[Key] = set()
 
         def note(each: Any, key: Key) -> Any:
@@ -313,7 +316,7 @@ class EncodedCollation:
                 found.add(key)
             return each
 
-        rebuild(samples[0] if self.batched else samples, note)
+        rebuild(sample, note)
         return frozenset(found)
 
     def _collated(self, samples: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._core.batch.tree import Key, rebuild
+from fastloader._core.batch.tree import Key, outermost_keys, rebuild
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import own_threads
 from fastloader._core.pictures.batch import (
@@ -411,8 +411,10 @@ class PendingPictures:
     def _filled(self, value: Any, key: Key, columns: list[Any]) -> Any:
         if type(value) is not EncodedPlace:
             return value
-        self.places.add(key)
-        return columns[value.column]
+        made = columns[value.column]
+        # A picture that is the sample itself may come out as a dict or a list.
+        self.places.update(outermost_keys(made) if key is None else [key])
+        return made
 
     def rows(self) -> list[list[Any]]:
         """Waits as `finished`, and returns what stands in the place of each column's pictures, one for
