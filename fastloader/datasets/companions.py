@@ -263,12 +263,14 @@ def make_jointly(
     transform: Callable[[Any], Any] | None,
     with_: Mapping[Any, Companion | EncodedMask],
     why: str,
+    what: str = "with_",
 ) -> list[Any]:
     """Makes a picture and its companions by one call of a transform of torchvision's v2, which draws
     once for all of them.
 
     Args:
         why: why they are not made natively.
+        what: what messages call that which wants one draw.
 
     Raises:
         TypeError: for another transform, which knows no companions.
@@ -276,7 +278,7 @@ def make_jointly(
     if not is_v2(transform):
         kind = type(transform)
         raise TypeError(
-            f"with_ needs a transform that is native to the end, or one of torchvision.transforms.v2, "
+            f"{what} needs a transform that is native to the end, or one of torchvision.transforms.v2, "
             f"which takes all parts of a sample at once; this is a {kind.__module__}."
             f"{kind.__qualname__}, and it is not native: {why}"
         )

@@ -641,7 +641,9 @@ class EncodedClip(EncodedImage):
             ), None
         if read.rest or not (read.whole or read.chain.tensor):
             rest = dict(enumerate(map(Companion, self._frames[1:]), 1))
-            return _stacked(make_jointly(self._source, self.transform, rest, read.why)), None
+            one_draw = "an EncodedClip without shared=False"
+            made = make_jointly(self._source, self.transform, rest, read.why, one_draw)
+            return _stacked(made), None
         seed = _draw_seed(read.chain)
         singles = [Single(each, read, seed) for each in self._frames]
         first = singles[0].drawn()["size"]
@@ -653,7 +655,8 @@ class EncodedClip(EncodedImage):
         return EncodedClip, (self._frames, self.transform, self.shared)
 
     def __repr__(self) -> str:
-        return f"EncodedClip({len(self._frames)} frames from {self._source.name!r}, {self.transform!r})"
+        of = f"{len(self._frames)} frames from {self._source.name!r}"
+        return f"EncodedClip({of}, {self.transform!r}, shared={self.shared})"
 
 
 _MOST_FRAMES = 1024
@@ -696,7 +699,7 @@ def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
                 known for known in reversed(ENCODED) if isinstance(each, known)
             ).__qualname__
             raise TypeError(
-                f"a sample holds a {kind.__qualname__}, which derives from {whose}: FastLoader would not "
+                f"a sample holds a {kind.__qualname__}, which derives from {whose}: FastLoader does not "
                 f"know what it changes. Make a {whose} itself, with a function of yours for example"
             )
         if kind is not first:

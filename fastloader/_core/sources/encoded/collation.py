@@ -659,10 +659,11 @@ class TakenApart:
                 return each.why
         of_column = [read[id(each.transform)] for each in column]
         followers: dict[Any, list[bytes]] = {}
-        if len({(type(each), each.form) for each in column}) > 1:
+        unlike = _unlike(column, lambda each: each.form)
+        if unlike:
             raise TypeError(
-                "the encoded pictures in one place of a batch are pictures and clips, or clips of "
-                f"several lengths: {', '.join(map(repr, column[:2]))}"
+                "the EncodedClips in one place of a batch are clips of several lengths, or are not all "
+                f"shared: {' and '.join(map(repr, unlike))}"
             )
         if any(each.with_ for each in column):
             refused = _check_alike(column) or _find_followers(column, of_column, followers)
@@ -709,12 +710,18 @@ def _form_of(image: EncodedImage) -> Any:
     )
 
 
+def _unlike(column: list[EncodedImage], form: Callable[[Any], Any]) -> list[EncodedImage]:
+    """Returns two pictures of a column that have not the same ``form``; none if all have it."""
+    first = column[0]
+    other = next((each for each in column if form(each) != form(first)), None)
+    return [] if other is None else [first, other]
+
+
 def _check_alike(column: list[EncodedImage]) -> str:
     """Raises TypeError unless as many companions of one kind follow each picture of a column."""
-    if len(set(map(_form_of, column))) > 1:
-        described = " and ".join(
-            repr({key: of for key, of in each.with_.items()}) for each in column[:2]
-        )
+    unlike = _unlike(column, _form_of)
+    if unlike:
+        described = " and ".join(repr(each.with_) for each in unlike)
         raise TypeError(
             "the EncodedImages in one place of a batch have companions of several kinds in with_, such "
             f"as {described}: give each the same keys, kinds, scale, bits and dtype"

@@ -158,7 +158,8 @@ def test_a_transform_that_is_not_native_draws_once_if_it_is_torchvisions(clips):
     assert torch.equal(made, torch.stack(list(wanted)))
     _, (batch,) = batches_of([clip, clip])
     assert batch.shape == (2, FRAMES, 3, 40, 40)
-    with pytest.raises(TypeError, match="native to the end, or one of torchvision"):
+    says = "^an EncodedClip without shared=False needs a transform that is native to the end"
+    with pytest.raises(TypeError, match=says):
         EncodedClip(clips[0], lambda picture: picture).decode()
     each = EncodedClip(clips[0], lambda picture: torch.tensor(picture.size), shared=False)
     assert each.decode().shape == (FRAMES, 2)
@@ -169,8 +170,12 @@ def test_bad_clips_are_refused_by_name(clips, tmp_path):
         EncodedClip([], MOVED)
     with pytest.raises(TypeError, match="frames is a sequence of paths"):
         EncodedClip(clips[0][0], MOVED)
-    with pytest.raises(TypeError, match="clips of several lengths"):
-        batches_of([EncodedClip(clips[0], MOVED), EncodedClip(clips[0][:2], MOVED)])
+    one, short = EncodedClip(clips[0], MOVED), EncodedClip(clips[0][:2], MOVED)
+    apart = EncodedClip(clips[0], MOVED, shared=False)
+    for other in (short, apart):  # the message has the two that differ
+        with pytest.raises(TypeError, match="several lengths, or are not all shared") as caught:
+            batches_of([one, one, other])
+        assert str(caught.value).endswith(f"{one} and {other}")
     mixed = EncodedClip([clips[0][0], clips[1][0]], MOVED)
     for options in ({}, {"collate_fn": own}, {"native": False}):
         with pytest.raises(
