@@ -263,13 +263,23 @@ class PendingPart:
 
 class EncodedRepair(Repair):
     """Repairs a part of a batch. Which sample takes a bad one's place is left to the loop's thread,
-    because the dataset's own code makes it. Attributes: ``redone``, the positions that Pillow made;
-    ``bad``, those that nobody could make; ``replaced``, the error of each that another sample is to
-    take."""
+    because the dataset's own code makes it.
 
-    def __init__(self, decoder: EncodedDecoder, files: EncodedFiles) -> None:
+    Args:
+        part: the one that is repaired.
+        seen: the positions of the samples of the batch that were counted as bad ones. A sample may have
+            several bad files.
+
+    Attributes: ``redone``, the positions that Pillow made; ``bad``, those that nobody could make;
+    ``replaced``, the error of each that another sample is to take.
+    """
+
+    def __init__(
+        self, decoder: EncodedDecoder, files: EncodedFiles, part: Part, seen: set[int]
+    ) -> None:
         super().__init__(decoder, files)
         self._files = files
+        self._part, self._seen = part, seen
         self.redone: set[int] = set()
         self.bad: set[int] = set()
         self.replaced: dict[int, BaseException] = {}
@@ -284,6 +294,15 @@ class EncodedRepair(Repair):
             name = self._files.name(pending.files[position])
             name_picture(error, f"{name} (sample {pending.keys[position]})", name)
         super()._name(error, position)
+
+    def _counted(self, bad: dict[int, BaseException]) -> dict[int, BaseException]:
+        found = {}
+        for place, error in bad.items():
+            sample = self._part.position(place)
+            if sample not in self._seen:
+                self._seen.add(sample)
+                found[place] = error
+        return found
 
     def _replace(self, position: int, error: BaseException) -> None:
         self.replaced[position] = error
@@ -326,6 +345,7 @@ class PendingPictures:
         self.places: set[Key] = set()
         # By part, with what each repairs: a call that Ctrl-C has ended is followed by another one.
         self._repairs: dict[int, tuple[EncodedRepair, PendingPart]] = {}
+        self._seen_bad: set[int] = set()
         self._stopped = False
         # By position: the first frame of a clip that has another size than those before it.
         self._unlike: dict[int, int] = {}
@@ -551,7 +571,8 @@ class PendingPictures:
                 list(part.files),
                 self._file_seeds(part),
             )
-            self._repairs[number] = EncodedRepair(self._decoder, self._batch.files), pending
+            repair = EncodedRepair(self._decoder, self._batch.files, part, self._seen_bad)
+            self._repairs[number] = repair, pending
         if self._stopped:  # meanwhile
             raise StopIteration
         repair, pending = self._repairs[number]
