@@ -377,7 +377,8 @@ class Making:
             alike: dict[Any, list[int]] = {}
             for row, images in enumerate(self._images):
                 if images:
-                    alike.setdefault(tuple(map(_form_of, images)), []).append(row)
+                    forms = tuple((type(each), each.form, _form_of(each)) for each in images)
+                    alike.setdefault(forms, []).append(row)
             for rows in alike.values():
                 left -= self._make_together(rows, self._drawn_by)
         for row, place in sorted(left):
@@ -422,14 +423,13 @@ class Making:
 
     def _make_alone(self, row: int, place: int) -> None:
         image = self._images[row][place]
-        why = read_transform(image.transform).why
+        why = self._whys.setdefault(place, read_transform(image.transform).why)
         self.why = self.why or why
-        self._whys.setdefault(place, why)
         if self._native is not None and self._native[1] != Decode():
             mode, truncated = self._native[1].mode, self._native[1].truncated
             raise ValueError(
                 f"decode={mode!r}, truncated={truncated!r}: for pictures on the native path, and "
-                f"{image} is made by Python: {read_transform(image.transform).why}"
+                f"{image} is made by Python: {why}"
             )
         try:
             self._pictures[row][place] = image.decode()
@@ -441,16 +441,18 @@ class Making:
             self._bad[row] = error
 
     def _make_together(self, rows: list[int], drawn_by: DrawnBy) -> set[tuple[int, int]]:
-        """Makes the pictures of these samples, which have as many each, and returns (sample, place) of
-        those that are made."""
+        """Makes the pictures of these samples, which have as many each, of the same forms, and returns
+        (sample, place) of those that are made."""
         taken, places, number = TakenApart(), [], 0
         count = len(self._images[rows[0]])
         for place in range(count):
             column = [self._images[row][place] for row in rows]
-            alike = len({(type(each), each.form) for each in column}) == 1
-            if alike and taken.add(number, column, own_sizes=True) is None:
+            refused = taken.add(number, column, own_sizes=True)
+            if refused is None:
                 places.append(place)
-            number += max(each.draws for each in column)
+            else:
+                self._whys.setdefault(place, refused)
+            number += column[0].draws
         if not places:
             return set()
         if self._native is None:

@@ -63,6 +63,10 @@ def own(samples):
     return default_collate(samples)
 
 
+def as_they_are(samples):
+    return samples
+
+
 def batches_of(dataset, **options):
     torch.manual_seed(3)
     loader = FastLoader(dataset, **{"batch_size": 4, **options})
@@ -247,3 +251,42 @@ def test_a_class_that_derives_from_ours_is_refused_by_name(clips, kind, options)
     samples = [derived(clips[0] if kind is EncodedClip else clips[0][0], MOVED)] * 2
     with pytest.raises(TypeError, match=f"holds a Mine, which derives from {kind.__name__}: "):
         batches_of(samples, **options)
+
+
+def test_a_sample_with_several_bad_files_is_counted_once(clips, tmp_path):
+    bad = [str(tmp_path / f"{number}.jpg") for number in range(FRAMES)]
+    broken = [*clips[:2], bad, *clips[3:]]
+    for options in ({}, {"native": False}, {"collate_fn": own}, {"num_workers": 1}):
+        for on_error, kept in (("skip", 5), ("replace", 6)):
+            bounded = {"on_error": on_error, "max_errors": 1, "batch_size": 6}
+            loader, (batch,) = batches_of(Clips(broken, MOVED), **bounded, **options)
+            assert len(batch["index"]) == kept
+            pictures = loader.stats()["pictures"]
+            assert pictures["bad"] == len(pictures["last_bad"]) == 1
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_function_gets_clips_of_several_lengths_by_their_own_draws(clips, shared):
+    class Lengths(Clips):
+        def __getitem__(self, index):
+            sample = super().__getitem__(index)
+            frames = self.clips[index][: 1 + index % 3]
+            other = self.clips[0][0] if index % 2 else self.clips[0][:2]
+            kind = EncodedImage if index % 2 else EncodedClip
+            sample["clip"] = EncodedClip(frames, self.transform, shared=self.shared)
+            return {**sample, "either": kind(other, self.transform)}
+
+    dataset = Lengths(clips, MOVED, shared)
+    loader, wanted = batches_of(dataset, collate_fn=as_they_are, num_workers=2)
+    # Of a sample that is alone in its batch: the others' lengths move no draw.
+    _, alone = batches_of(dataset, collate_fn=as_they_are, batch_size=1)
+    same([batch[0] for batch in alone], [*wanted[0], *wanted[1]])
+    assert loader.plan().count("made natively in the worker processes") == 3
+    assert "made by Python" not in loader.plan()
+    replayed = loader.replay(2)
+    assert len(replayed) == (3 if shared else 5)
+    made = T.apply(Image.open(clips[2][0]).convert("RGB"), replayed[0]["steps"])
+    pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)
+    assert torch.equal(wanted[0][2]["clip"][0], pixels)
+    _, fast = batches_of(dataset, collate_fn=as_they_are, decode="fast")
+    assert [len(each["clip"]) for batch in fast for each in batch] == [1, 2, 3, 1, 2, 3]
