@@ -407,13 +407,16 @@ class Making:
 
     def _filling(self) -> Callable[[Any, Any], Any]:
         pictures = itertools.chain.from_iterable(self._pictures)
-        laid_out = type(self._collation.collate_fn) is Layout
+        # A layout leaves what stands further inside as it is.
+        laid_out: set[int] = set()
+        if type(self._collation.collate_fn) is Layout:
+            laid_out = {id(each) for each in itertools.chain(*map(_outermost, self._samples))}
 
         def filled(each: Any, _key: Any) -> Any:
             if type(each) not in ENCODED:
                 return each
             made = next(pictures)
-            if not (laid_out and each.with_) or each.return_parameters:
+            if not each.with_ or id(each) not in laid_out or each.return_parameters:
                 return made
             companions = each.with_.items()
             masks = {key: of.ignore for key, of in companions if isinstance(of, EncodedMask)}
@@ -599,6 +602,14 @@ def _encoded_in(sample: Any) -> list[EncodedImage]:
 
     rebuild(sample, note)
     return found
+
+
+def _outermost(sample: Any) -> list[Any]:
+    """Lists what a layout lays out of a sample."""
+    if isinstance(sample, Mapping):
+        return list(sample.values())
+    sequence = isinstance(sample, Sequence) and not isinstance(sample, str | bytes)
+    return list(sample) if sequence else [sample]
 
 
 def _has_encoded(value: Any) -> bool:
