@@ -8,7 +8,7 @@ import math
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from types import FunctionType, NoneType
 from typing import Any
 
@@ -24,6 +24,7 @@ from fastloader.datasets.companions import (
     check_size,
     finish_mask,
     make_jointly,
+    unlike_frame,
 )
 from fastloader.datasets.picture_source import PictureSource
 from fastloader.errors import Error, NotNative
@@ -380,7 +381,9 @@ class Single:
             picture = step(picture)
         if not (transform.chain.tensor or transform.whole):
             return picture
-        return finished(transform.chain, transform.chain.pixels(picture).contiguous(), self._key)
+        with naming(self._source.name):  # a mask may have too large an index
+            pixels = transform.chain.pixels(picture).contiguous()
+        return finished(transform.chain, pixels, self._key)
 
     def drawn(self) -> Mapping[str, Any]:
         """Draws for this picture, as the native module's ``ImageJob.draw`` gives it."""
@@ -603,7 +606,8 @@ class EncodedClip(EncodedImage):
         transform: Callable[[Any], Any] | None = None,
         shared: bool = True,
     ) -> None:
-        if isinstance(frames, str | bytes | os.PathLike):
+        ordered = isinstance(frames, Iterable) and not isinstance(frames, Mapping | Set)
+        if not ordered or isinstance(frames, str | bytes | os.PathLike):
             raise TypeError(f"frames is a sequence of paths or of bytes, not {frames!r}")
         self._frames = tuple(
             each if isinstance(each, PictureSource) else PictureSource(each) for each in frames
@@ -641,14 +645,14 @@ class EncodedClip(EncodedImage):
             ), None
         if read.rest or not (read.whole or read.chain.tensor):
             rest = dict(enumerate(map(Companion, self._frames[1:]), 1))
-            one_draw = "an EncodedClip without shared=False"
-            made = make_jointly(self._source, self.transform, rest, read.why, one_draw)
+            made = make_jointly(self._source, self.transform, rest, read.why, clip=True)
             return _stacked(made), None
         seed = _draw_seed(read.chain)
         singles = [Single(each, read, seed) for each in self._frames]
         first = singles[0].drawn()["size"]
-        for place, (source, single) in enumerate(zip(self._frames, singles)):
-            check_size(source.name, place, 1, first, single.drawn()["size"])
+        for source, single in zip(self._frames, singles):
+            if single.drawn()["size"] != first:
+                raise unlike_frame(source.name)
         return _stacked([single.make() for single in singles]), None
 
     def __reduce__(self) -> Any:

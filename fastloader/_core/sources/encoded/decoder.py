@@ -32,7 +32,7 @@ from fastloader._core.sources.encoded.batch import (
     View,
     parts,
 )
-from fastloader.datasets.companions import check_size
+from fastloader.datasets.companions import check_size, unlike_frame
 from fastloader.datasets.encoded import EncodedPlace, parameters
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._job import Decode, Job
@@ -513,9 +513,7 @@ class PendingPictures:
         the file of the first one, and what is wrong with it."""
         found: dict[int, tuple[int, ValueError]] = {}
         for position, file in self._unlike.items():
-            name = self._batch.files.name(file)
-            unlike = f"{name}: a frame of another size than the first of its clip"
-            found[position] = file, ValueError(unlike)
+            found[position] = file, unlike_frame(self._batch.files.name(file))
         for number, column in enumerate(self._batch.columns):
             follows = column.follows
             if follows is None:

@@ -898,3 +898,15 @@ def test_the_reason_of_a_picture_that_python_makes_is_the_companions(files):
     )
     with pytest.raises(ValueError, match="is made by Python: the companion 'mask': rotate"):
         batches_of(Followed(files, turned, large=False), collate_fn=list, decode="fast")
+
+
+def test_decode_names_the_mask_with_too_large_an_index(files):
+    image = EncodedImage(files.of(1), CROP, with_=[EncodedMask(files.of(1, "wide"))])
+    with pytest.raises(
+        ValueError, match=r"01\.wide\.png: a mask with the index \d+ has more than 8"
+    ):
+        image.decode()
+    with pytest.raises(
+        ValueError, match=r"01\.wide\.png: a mask with the index \d+ has more than 8"
+    ):
+        list(DataLoader([image, image], 2))

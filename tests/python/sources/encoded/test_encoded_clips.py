@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import re
 
 import numpy as np
 import pytest
@@ -172,8 +173,9 @@ def test_a_transform_that_is_not_native_draws_once_if_it_is_torchvisions(clips):
 def test_bad_clips_are_refused_by_name(clips, tmp_path):
     with pytest.raises(ValueError, match="a clip of 0 frames; 1 to 1024 are allowed"):
         EncodedClip([], MOVED)
-    with pytest.raises(TypeError, match="frames is a sequence of paths"):
-        EncodedClip(clips[0][0], MOVED)
+    for frames in (clips[0][0], None, {0: clips[0][0]}, set(clips[0])):
+        with pytest.raises(TypeError, match="frames is a sequence of paths"):
+            EncodedClip(frames, MOVED)
     one, short = EncodedClip(clips[0], MOVED), EncodedClip(clips[0][:2], MOVED)
     apart = EncodedClip(clips[0], MOVED, shared=False)
     for other in (short, apart):  # the message has the two that differ
@@ -186,8 +188,12 @@ def test_bad_clips_are_refused_by_name(clips, tmp_path):
             ValueError, match=r"sample 0, .*another size than the first of its clip"
         ):
             batches_of([mixed], batch_size=1, **options)
-    with pytest.raises(ValueError, match="wants"):
-        mixed.decode()
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    jointly = v2.Compose([v2.Lambda(lambda frame: frame), v2.Resize((9, 9))])
+    for clip in (mixed, EncodedClip(mixed.frames, jointly)):
+        says = f"^{re.escape(clips[1][0])}: a frame of another size than the first of its clip"
+        with pytest.raises(ValueError, match=says):
+            clip.decode()
 
 
 @pytest.mark.parametrize(
