@@ -254,6 +254,11 @@ def check_size(name: str, key: Any, scale: int, lead: Size, own: Size) -> None:
         )
 
 
+def unlike_frame(name: str) -> ValueError:
+    """Makes the error of a frame, by its name, that has not the size of the first one of its clip."""
+    return ValueError(f"{name}: a frame of another size than the first of its clip")
+
+
 def _companion(value: Any) -> Companion | EncodedMask:
     return value if isinstance(value, Companion | EncodedMask) else Companion(value)
 
@@ -263,20 +268,23 @@ def make_jointly(
     transform: Callable[[Any], Any] | None,
     with_: Mapping[Any, Companion | EncodedMask],
     why: str,
+    clip: bool = False,
 ) -> list[Any]:
     """Makes a picture and its companions by one call of a transform of torchvision's v2, which draws
     once for all of them.
 
     Args:
         why: why they are not made natively.
+        clip: whether they are frames, and messages say so.
 
     Raises:
         TypeError: for another transform, which knows no companions.
     """
     if not is_v2(transform):
         kind = type(transform)
+        what = "an EncodedClip without shared=False" if clip else "with_"
         raise TypeError(
-            f"with_ needs a transform that is native to the end, or one of torchvision.transforms.v2, "
+            f"{what} needs a transform that is native to the end, or one of torchvision.transforms.v2, "
             f"which takes all parts of a sample at once; this is a {kind.__module__}."
             f"{kind.__qualname__}, and it is not native: {why}"
         )
@@ -285,6 +293,8 @@ def make_jointly(
     for key, part, each in zip(with_, parts[1:], with_.values()):
         size = part.shape[-2:] if isinstance(part, torch.Tensor) else part.size[::-1]
         own = int(size[0]), int(size[1])
+        if clip and own != parts[0].size[::-1]:
+            raise unlike_frame(each.encoded.name)
         check_size(each.encoded.name, key, each.scale, parts[0].size[::-1], own)
     made = list(transform(parts))
     return [made[0], *(_named(each, part) for each, part in zip(with_.values(), made[1:]))]

@@ -8,7 +8,7 @@ import math
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from types import FunctionType, NoneType
 from typing import Any
 
@@ -24,6 +24,7 @@ from fastloader.datasets.companions import (
     check_size,
     finish_mask,
     make_jointly,
+    unlike_frame,
 )
 from fastloader.datasets.picture_source import PictureSource
 from fastloader.errors import Error, NotNative
@@ -380,7 +381,9 @@ class Single:
             picture = step(picture)
         if not (transform.chain.tensor or transform.whole):
             return picture
-        return finished(transform.chain, transform.chain.pixels(picture).contiguous(), self._key)
+        with naming(self._source.name):  # a mask may have too large an index
+            pixels = transform.chain.pixels(picture).contiguous()
+        return finished(transform.chain, pixels, self._key)
 
     def drawn(self) -> Mapping[str, Any]:
         """Draws for this picture, as the native module's ``ImageJob.draw`` gives it."""
@@ -613,7 +616,8 @@ class EncodedClip(EncodedImage):
         transform: Callable[[Any], Any] | None = None,
         shared: bool = True,
     ) -> None:
-        if isinstance(frames, str | bytes | os.PathLike):
+        ordered = isinstance(frames, Iterable) and not isinstance(frames, Mapping | Set)
+        if not ordered or isinstance(frames, str | bytes | os.PathLike):
             raise TypeError(f"frames is a sequence of paths or of bytes, not {frames!r}")
         self._frames = tuple(
             each if isinstance(each, PictureSource) else PictureSource(each) for each in frames
@@ -651,19 +655,22 @@ class EncodedClip(EncodedImage):
             ), None
         if read.rest or not (read.whole or read.chain.tensor):
             rest = dict(enumerate(map(Companion, self._frames[1:]), 1))
-            return _stacked(make_jointly(self._source, self.transform, rest, read.why)), None
+            made = make_jointly(self._source, self.transform, rest, read.why, clip=True)
+            return _stacked(made), None
         seed = _draw_seed(read.chain)
         singles = [Single(each, read, seed) for each in self._frames]
         first = singles[0].drawn()["size"]
-        for place, (source, single) in enumerate(zip(self._frames, singles)):
-            check_size(source.name, place, 1, first, single.drawn()["size"])
+        for source, single in zip(self._frames, singles):
+            if single.drawn()["size"] != first:
+                raise unlike_frame(source.name)
         return _stacked([single.make() for single in singles]), None
 
     def __reduce__(self) -> Any:
         return EncodedClip, (self._frames, self.transform, self.shared)
 
     def __repr__(self) -> str:
-        return f"EncodedClip({len(self._frames)} frames from {self._source.name!r}, {self.transform!r})"
+        of = f"{len(self._frames)} frames from {self._source.name!r}"
+        return f"EncodedClip({of}, {self.transform!r}, shared={self.shared})"
 
 
 _MOST_FRAMES = 1024
@@ -778,10 +785,20 @@ def _collate_targets(column: list[Any], *, collate_fn_map: Any = None) -> Any:
 
 def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     """Collates a column of encoded pictures for default_collate."""
+    first = type(column[0])
     for each in column:
-        if type(each) is not type(column[0]):
+        kind = type(each)
+        if kind not in ENCODED:
+            whose = next(
+                known for known in reversed(ENCODED) if isinstance(each, known)
+            ).__qualname__
             raise TypeError(
-                f"a batch of {type(column[0]).__qualname__}s has a {type(each).__qualname__} among them"
+                f"a sample holds a {kind.__qualname__}, which derives from {whose}: FastLoader does not "
+                f"know what it changes. Make a {whose} itself, with a function of yours for example"
+            )
+        if kind is not first:
+            raise TypeError(
+                f"a batch of {first.__qualname__}s has an {kind.__qualname__} among them"
             )
     if len({each.return_parameters for each in column}) > 1:
         raise TypeError("a batch has EncodedImages with return_parameters, and others without")

@@ -90,12 +90,6 @@ class Parts:
     made: Any
     ignore: Mapping[Any, int]
 
-    @property
-    def form(self) -> Any:
-        """What the parts that are laid out together have in common."""
-        made = self.made
-        return tuple(made) if isinstance(made, Mapping) else len(made)
-
 
 open_dataclass(Ragged)  # its `to` is for batches that move themselves
 
@@ -158,10 +152,7 @@ class Layout:
     def _collated(self, values: list[Any], key: Any) -> Any:
         """Collates what stands in one place of every sample."""
         if any(type(each) is Parts for each in values):
-            if len({each.form if type(each) is Parts else None for each in values}) == 1:
-                return self._parts(values, key)
-            # What follows differs from sample to sample, so each stays what it is.
-            return [each.made if type(each) is Parts else each for each in values]
+            return self._parts(values, key)
         if all(isinstance(each, torch.Tensor | np.ndarray) for each in values):
             if not any(isinstance(each, np.ndarray) and _is_text(each) for each in values):
                 return self._tensors(list(map(_as_tensor, values)), key)
@@ -171,12 +162,20 @@ class Layout:
 
     def _parts(self, values: list[Parts], key: Any) -> Any:
         first = values[0]
+        unlike = next((each for each in values if _form_of(each) != _form_of(first)), None)
+        if unlike is not None:
+            where = "" if key is None else f" under {key!r}"
+            raise TypeError(
+                f"{self}: the EncodedImages{where} have several kinds of companions: "
+                f"{_kinds(first)}, and {_kinds(unlike)}. Give each the same keys and kinds in with_"
+            )
         named = isinstance(first.made, Mapping)
         columns = {}
         for part in first.made if named else range(len(first.made)):
             column = [each.made[part] for each in values]
             if part not in first.ignore:
-                columns[part] = self._collated(column, key)
+                # What stands in no container has no key but those that come out.
+                columns[part] = self._collated(column, part if key is None else key)
             elif self.kind == "pad":
                 columns[part] = self._padded_masks(column, [each.ignore[part] for each in values])
             else:
@@ -191,9 +190,11 @@ class Layout:
         )
         made = empty_elsewhere((len(masks), height, width), masks[0].dtype)
         for place, mask, number in zip(made, masks, ignore, strict=True):
+            # As the index itself: 255 is -1 in int8.
+            padding = torch.tensor(number, device="cpu").to(mask.dtype)
             place[: mask.shape[0], : mask.shape[1]] = mask
-            place[: mask.shape[0], mask.shape[1] :] = number
-            place[mask.shape[0] :] = number
+            place[: mask.shape[0], mask.shape[1] :] = padding
+            place[mask.shape[0] :] = padding
         return made
 
     def _tensors(self, values: list[torch.Tensor], key: Any) -> Any:
@@ -252,6 +253,25 @@ class Layout:
         return Ragged(joined, torch.tensor(shapes, device="cpu"), shapes, pictures, self)
 
 
+def _form_of(value: Any) -> Any:
+    """Returns the form of `Parts`: their keys, or how many they are, and which are masks."""
+    if type(value) is not Parts:
+        return None
+    made = value.made.keys() if isinstance(value.made, Mapping) else len(value.made)
+    return made, value.ignore.keys()
+
+
+def _kinds(value: Any) -> str:
+    """Says in words what follows a picture."""
+    if type(value) is not Parts:
+        return "none"
+    made = value.made if isinstance(value.made, Mapping) else range(len(value.made))
+    return " and ".join(
+        f"a {'mask' if key in value.ignore else 'picture'} {key!r}"
+        for key in list(made)[1:]  # the first one is what they follow
+    )
+
+
 def _as_tensor(value: Any) -> torch.Tensor:
     # A tensor stays where it is, whatever the default device is.
     return value if isinstance(value, torch.Tensor) else torch.as_tensor(value, device="cpu")
@@ -259,8 +279,10 @@ def _as_tensor(value: Any) -> torch.Tensor:
 
 def _described(sample: Any) -> str:
     parts = []
+    sample = sample.made if type(sample) is Parts else sample
 
     def note(value: Any, key: Any) -> Any:
+        value = value.made if type(value) is Parts else value
         shape = getattr(value, "shape", None)
         of = f"{value.dtype} {tuple(shape)}" if shape is not None else type(value).__name__
         parts.append(f"[{key!r}] {of}")

@@ -78,8 +78,10 @@ def _normalised(
 
 
 def _plain(leaves: list[tuple[Key, torch.Tensor]]) -> torch.Tensor | None:
-    """Finds the first leaf that looks like pictures, as (N, C, H, W)."""
-    for _, leaf in leaves:
+    """Finds the first leaf that looks like pictures, as (N, C, H, W); else the first frames of the first
+    one that looks like clips."""
+    frames = [leaf[:, 0] for _, leaf in leaves if leaf.dim() == 5 and leaf.shape[1] > 0]
+    for leaf in (*(leaf for _, leaf in leaves), *frames):
         if leaf.dim() == 4 and (leaf.dtype is torch.uint8 or leaf.is_floating_point()):
             if leaf.shape[1] in (1, 3):
                 return leaf

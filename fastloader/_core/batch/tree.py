@@ -275,6 +275,13 @@ def is_dense(leaf: torch.Tensor) -> bool:
     return leaf.permute(order).is_contiguous()
 
 
+def outermost_keys(batch: Any) -> list[Key]:
+    """Lists the outermost keys of a batch: None, if it is no container."""
+    if isinstance(batch, Mapping):
+        return list(batch)
+    return list(range(len(batch))) if isinstance(batch, list | tuple) else [None]
+
+
 def cloned(batch: Any) -> Any:
     """Returns the batch with copies of its tensors. Everything else in it is shared."""
 

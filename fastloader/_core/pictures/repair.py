@@ -153,7 +153,7 @@ class Repair(ABC):
         if policy.on_error == "raise" and self._take_next(bad):
             return None
         # All bad samples are counted before an error is raised.
-        for position, error in bad.items():
+        for position, error in self._counted(bad).items():
             policy.count(self._named(position), error)
         for position, error in bad.items():
             if policy.on_error == "raise" or not isinstance(error, Exception):
@@ -231,6 +231,10 @@ class Repair(ABC):
         """Takes other files in the place of those that cannot be read, as the dataset itself does.
         Returns False if it does not."""
         return False
+
+    def _counted(self, bad: dict[int, BaseException]) -> dict[int, BaseException]:
+        """Returns those of the bad positions that are counted, each as a bad sample."""
+        return bad
 
     @abstractmethod
     def _replace(self, position: int, error: BaseException) -> None:

@@ -186,11 +186,12 @@ def test_frames_that_come_normalised_get_the_dtype(way, tmp_path, channels_last)
     assert got.stride()[2:] == ((1, 27, 3) if channels_last else (72, 9, 1))
 
 
-def test_show_batch_shows_first_frames(way):
+@pytest.mark.parametrize("normalised", [{"mean": MEAN, "std": STD}, {}], ids=["floats", "bytes"])
+def test_show_batch_shows_first_frames(way, normalised):
     pytest.importorskip("matplotlib")
     from fastloader._core.batch.shown_pictures import find_pictures
 
-    loader = FastLoader(Videos(CLIPS), 4, mean=MEAN, std=STD, **way.options)
+    loader = FastLoader(Videos(CLIPS), 4, **normalised, **way.options)
     shown = find_pictures(next(iter(loader)), loader._runtime.normalization, None, 3)
     assert len(shown.pixels) == 3 and shown.titles == ["0", "1", "2"]
     for pixels, clip in zip(shown.pixels, CLIPS):

@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset, default_collate, default_convert, 
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.batch.layout import Layout, Parts
-from fastloader._core.batch.tree import Key, MaskLeaf, rebuild
+from fastloader._core.batch.tree import Key, MaskLeaf, outermost_keys, rebuild
 from fastloader._core.machine import identity
 from fastloader._core.machine.limits import counted
 from fastloader._core.machine.process import ProcessLock
@@ -291,7 +291,7 @@ class EncodedCollation:
         if self.makes and batch.columns:
             make(batch, _asked(self.token))
         if batch.made:
-            batch.made_under = self._keys_of_pictures(samples)
+            batch.made_under = self._keys_of_pictures(samples, batch.tree)
         if batch.told:
             batch.told = self._told.get(batch.told) or self._find_places(samples, batch.told)
         return batch
@@ -307,12 +307,15 @@ class EncodedCollation:
         told = self._told[made] = told_of(sample, made)
         return told
 
-    def _keys_of_pictures(self, samples: Any) -> frozenset[Key] | None:
-        """Returns the outermost keys of encoded pictures in a batch of these samples; None if that is up
-        to the user's collate_fn."""
+    def _keys_of_pictures(self, samples: Any, tree: Any) -> frozenset[Key] | None:
+        """Returns the outermost keys of encoded pictures in the batch ``tree`` of these samples; None if
+        that is up to the user's collate_fn."""
         torchs = self.collate_fn is default_collate or self.collate_fn is default_convert
         if not torchs and type(self.collate_fn) is not Layout:
             return None
+        sample = samples[0] if self.batched else samples
+        if type(sample) in ENCODED:
+            return frozenset(outermost_keys(tree))
         found: set[Key] = set()
 
         def note(each: Any, key: Key) -> Any:
@@ -320,7 +323,7 @@ class EncodedCollation:
                 found.add(key)
             return each
 
-        rebuild(samples[0] if self.batched else samples, note)
+        rebuild(sample, note)
         return frozenset(found)
 
     def _collated(self, samples: Any) -> Any:
@@ -383,7 +386,8 @@ class Making:
             alike: dict[Any, list[int]] = {}
             for row, images in enumerate(self._images):
                 if images:
-                    alike.setdefault(tuple(map(_form_of, images)), []).append(row)
+                    forms = tuple((type(each), each.form, _form_of(each)) for each in images)
+                    alike.setdefault(forms, []).append(row)
             for rows in alike.values():
                 left -= self._make_together(rows, self._drawn_by)
         for row, place in sorted(left):
@@ -412,7 +416,10 @@ class Making:
 
     def _filling(self) -> Callable[[Any, Any], Any]:
         pictures = itertools.chain.from_iterable(self._pictures)
-        laid_out = type(self._collation.collate_fn) is Layout
+        # A layout leaves what stands further inside as it is.
+        laid_out: set[int] = set()
+        if type(self._collation.collate_fn) is Layout:
+            laid_out = {id(each) for each in itertools.chain(*map(_outermost, self._samples))}
 
         def filled(each: Any, _key: Any) -> Any:
             if type(each) is JointTarget:
@@ -422,7 +429,7 @@ class Making:
             made = next(pictures)
             if type(each) is JointImage:
                 return made
-            if not (laid_out and each.with_) or each.return_parameters:
+            if not each.with_ or id(each) not in laid_out or each.return_parameters:
                 return made
             companions = each.with_.items()
             masks = {key: of.ignore for key, of in companions if isinstance(of, EncodedMask)}
@@ -432,14 +439,13 @@ class Making:
 
     def _make_alone(self, row: int, place: int) -> None:
         image = self._images[row][place]
-        why = read_transform(image.transform).why
+        why = self._whys.setdefault(place, read_transform(image.transform).why)
         self.why = self.why or why
-        self._whys.setdefault(place, why)
         if self._native is not None and self._native[1] != Decode():
             mode, truncated = self._native[1].mode, self._native[1].truncated
             raise ValueError(
                 f"decode={mode!r}, truncated={truncated!r}: for pictures on the native path, and "
-                f"{image} is made by Python: {read_transform(image.transform).why}"
+                f"{image} is made by Python: {why}"
             )
         try:
             self._pictures[row][place] = image.decode()
@@ -451,16 +457,18 @@ class Making:
             self._bad[row] = error
 
     def _make_together(self, rows: list[int], drawn_by: DrawnBy) -> set[tuple[int, int]]:
-        """Makes the pictures of these samples, which have as many each, and returns (sample, place) of
-        those that are made."""
+        """Makes the pictures of these samples, which have as many each, of the same forms, and returns
+        (sample, place) of those that are made."""
         taken, places, number = TakenApart(), [], 0
         count = len(self._images[rows[0]])
         for place in range(count):
             column = [self._images[row][place] for row in rows]
-            alike = len({(type(each), each.form) for each in column}) == 1
-            if alike and taken.add(number, column, own_sizes=True) is None:
+            refused = taken.add(number, column, own_sizes=True)
+            if refused is None:
                 places.append(place)
-            number += max(each.draws for each in column)
+            else:
+                self._whys.setdefault(place, refused)
+            number += column[0].draws
         if not places:
             return set()
         if self._native is None:
@@ -622,6 +630,14 @@ def _is_encoded(value: Any) -> bool:
     return type(value) in ENCODED and not (type(value) is JointImage and value.joint.made)
 
 
+def _outermost(sample: Any) -> list[Any]:
+    """Lists what a layout lays out of a sample."""
+    if isinstance(sample, Mapping):
+        return list(sample.values())
+    sequence = isinstance(sample, Sequence) and not isinstance(sample, str | bytes)
+    return list(sample) if sequence else [sample]
+
+
 def _has_encoded(value: Any) -> bool:
     """Returns whether there is an encoded picture, or what belongs to one, in a sample."""
     if type(value) in ENCODED or type(value) is JointTarget:
@@ -682,10 +698,11 @@ class TakenApart:
                 return each.why
         of_column = [read[id(each.transform)] for each in column]
         followers: dict[Any, list[bytes]] = {}
-        if len({(type(each), each.form) for each in column}) > 1:
+        unlike = _unlike(column, lambda each: each.form)
+        if unlike:
             raise TypeError(
-                "the encoded pictures in one place of a batch are pictures and clips, or clips of "
-                f"several lengths: {', '.join(map(repr, column[:2]))}"
+                "the EncodedClips in one place of a batch are clips of several lengths, or are not all "
+                f"shared: {' and '.join(map(repr, unlike))}"
             )
         if any(each.with_ for each in column):
             refused = _check_alike(column) or _find_followers(column, of_column, followers)
@@ -732,12 +749,18 @@ def _form_of(image: EncodedImage) -> Any:
     )
 
 
+def _unlike(column: list[EncodedImage], form: Callable[[Any], Any]) -> list[EncodedImage]:
+    """Returns two pictures of a column that have not the same ``form``; none if all have it."""
+    first = column[0]
+    other = next((each for each in column if form(each) != form(first)), None)
+    return [] if other is None else [first, other]
+
+
 def _check_alike(column: list[EncodedImage]) -> str:
     """Raises TypeError unless as many companions of one kind follow each picture of a column."""
-    if len(set(map(_form_of, column))) > 1:
-        described = " and ".join(
-            repr({key: of for key, of in each.with_.items()}) for each in column[:2]
-        )
+    unlike = _unlike(column, _form_of)
+    if unlike:
+        described = " and ".join(repr(each.with_) for each in unlike)
         raise TypeError(
             "the EncodedImages in one place of a batch have companions of several kinds in with_, such "
             f"as {described}: give each the same keys, kinds, scale, bits and dtype"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._core.batch.tree import Key, rebuild
+from fastloader._core.batch.tree import Key, outermost_keys, rebuild
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import own_threads
 from fastloader._core.pictures.batch import (
@@ -32,7 +32,7 @@ from fastloader._core.sources.encoded.batch import (
     View,
     parts,
 )
-from fastloader.datasets.companions import check_size
+from fastloader.datasets.companions import check_size, unlike_frame
 from fastloader.datasets.encoded import EncodedPlace, parameters
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._job import Decode, Job
@@ -270,13 +270,23 @@ class PendingPart:
 
 class EncodedRepair(Repair):
     """Repairs a part of a batch. Which sample takes a bad one's place is left to the loop's thread,
-    because the dataset's own code makes it. Attributes: ``redone``, the positions that Pillow made;
-    ``bad``, those that nobody could make; ``replaced``, the error of each that another sample is to
-    take."""
+    because the dataset's own code makes it.
 
-    def __init__(self, decoder: EncodedDecoder, files: EncodedFiles) -> None:
+    Args:
+        part: the one that is repaired.
+        seen: the positions of the samples of the batch that were counted as bad ones. A sample may have
+            several bad files.
+
+    Attributes: ``redone``, the positions that Pillow made; ``bad``, those that nobody could make;
+    ``replaced``, the error of each that another sample is to take.
+    """
+
+    def __init__(
+        self, decoder: EncodedDecoder, files: EncodedFiles, part: Part, seen: set[int]
+    ) -> None:
         super().__init__(decoder, files)
         self._files = files
+        self._part, self._seen = part, seen
         self.redone: set[int] = set()
         self.bad: set[int] = set()
         self.replaced: dict[int, BaseException] = {}
@@ -291,6 +301,15 @@ class EncodedRepair(Repair):
             name = self._files.name(pending.files[position])
             name_picture(error, f"{name} (sample {pending.keys[position]})", name)
         super()._name(error, position)
+
+    def _counted(self, bad: dict[int, BaseException]) -> dict[int, BaseException]:
+        found = {}
+        for place, error in bad.items():
+            sample = self._part.position(place)
+            if sample not in self._seen:
+                self._seen.add(sample)
+                found[place] = error
+        return found
 
     def _replace(self, position: int, error: BaseException) -> None:
         self.replaced[position] = error
@@ -333,6 +352,7 @@ class PendingPictures:
         self.places: set[Key] = set()
         # By part, with what each repairs: a call that Ctrl-C has ended is followed by another one.
         self._repairs: dict[int, tuple[EncodedRepair, PendingPart]] = {}
+        self._seen_bad: set[int] = set()
         self._stopped = False
         # By position: the first frame of a clip that has another size than those before it.
         self._unlike: dict[int, int] = {}
@@ -418,8 +438,10 @@ class PendingPictures:
     def _filled(self, value: Any, key: Key, columns: list[Any]) -> Any:
         if type(value) is not EncodedPlace:
             return value
-        self.places.add(key)
-        return columns[value.column]
+        made = columns[value.column]
+        # A picture that is the sample itself may come out as a dict or a list.
+        self.places.update(outermost_keys(made) if key is None else [key])
+        return made
 
     def rows(self) -> list[list[Any]]:
         """Waits as `finished`, and returns what stands in the place of each column's pictures, one for
@@ -498,9 +520,7 @@ class PendingPictures:
         the file of the first one, and what is wrong with it."""
         found: dict[int, tuple[int, ValueError]] = {}
         for position, file in self._unlike.items():
-            name = self._batch.files.name(file)
-            unlike = f"{name}: a frame of another size than the first of its clip"
-            found[position] = file, ValueError(unlike)
+            found[position] = file, unlike_frame(self._batch.files.name(file))
         for number, column in enumerate(self._batch.columns):
             follows = column.follows
             if follows is None:
@@ -556,7 +576,8 @@ class PendingPictures:
                 list(part.files),
                 self._file_seeds(part),
             )
-            self._repairs[number] = EncodedRepair(self._decoder, self._batch.files), pending
+            repair = EncodedRepair(self._decoder, self._batch.files, part, self._seen_bad)
+            self._repairs[number] = repair, pending
         if self._stopped:  # meanwhile
             raise StopIteration
         repair, pending = self._repairs[number]

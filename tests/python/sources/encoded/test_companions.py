@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -292,16 +293,6 @@ def test_other_companions_in_each_sample(files, way):
         assert loader.replay(number) == wanted_by.replay(number)
     with pytest.raises(TypeError, match="companions of several kinds in with_, such as"):
         batches_of(Several(files))
-
-
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"native": False}], ids=str)
-def test_other_companions_in_each_sample_of_a_list(files, options):
-    """They stay what they are, one a sample; the pictures without any are a column of their own."""
-    _, wanted = batches_of(Several(files), collate_fn=as_they_are)
-    _, got = batches_of(Several(files), batch="list", **options)
-    for batch, samples in zip(got, wanted, strict=True):
-        same(batch[0], [sample[0] for sample in samples])
-        same(batch[1], [sample[1] for sample in samples])
 
 
 class Nested(Dataset):
@@ -798,3 +789,124 @@ def test_no_companions_are_none(files):
 def test_wrong_arguments(make, error, says):
     with pytest.raises(error, match=says):
         make()
+
+
+# --- layouts ----------------------------------------------------------------------------------------
+
+
+OWN_SIZES = T.Compose([T.Resize(20), T.RandomHorizontalFlip()])
+
+
+def _same(picture):
+    return picture
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"native": False}])
+def test_a_sample_that_is_only_a_picture_with_companions_has_their_keys(files, options):
+    dataset = Alone(files, OWN_SIZES, large=False)
+    _, whole = batches_of(dataset, batch="pad", **options)
+    _, (batch, *_) = batches_of(dataset, batch="pad", image_key="image", **options)
+    assert torch.equal(batch["image"].tensor, whole[0]["image"].tensor)
+    assert isinstance(batch["same"], list)  # no key of it was given
+    _, (batch, *_) = batches_of(dataset, batch="list", image_key="image", dtype=torch.float32)
+    assert {each.dtype for each in batch["image"]} == {torch.float32}
+    assert {each.dtype for each in batch["same"]} == {torch.uint8}
+    with pytest.raises(ValueError, match=r"under image_key='photo' to pad.*'image'"):
+        batches_of(dataset, batch="pad", image_key="photo", **options)
+
+
+@pytest.mark.parametrize("transform", [CROP, "not native"])
+@pytest.mark.parametrize("kind", [dict, list])
+def test_companions_of_a_lone_picture_need_no_warning(files, kind, transform):
+    chain = CROP
+    if transform != CROP:
+        chain = v2.Compose([v2.Resize(20), v2.CenterCrop(16), v2.Lambda(_same), v2.PILToTensor()])
+
+    class Pairs(Followed):
+        def __getitem__(self, i):
+            large = {"large": Companion(self.files.of(i, "large"), scale=SCALE)}
+            if transform != CROP:
+                large = {"large": Companion(self.files.of(i))}
+            with_ = large if kind is dict else list(large.values())
+            return EncodedImage(self.files.of(i), self.transform, with_=with_)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        loader, (batch, *_) = batches_of(Pairs(files, chain), mean=MEAN, std=STD)
+    made = batch.values() if kind is dict else batch
+    assert all(each.is_floating_point() for each in made)
+    under = loader._runtime.fallback.encoded.made_under
+    assert all(under(key) for key in (("image", "large") if kind is dict else (0, 1)))
+
+
+@pytest.mark.parametrize("layout", ["list", "pad", "packed"])
+def test_companions_that_stand_further_inside_come_as_they_were_made(files, layout):
+    class Views(Followed):
+        def __getitem__(self, i):
+            lead = super().__getitem__(i)[0]
+            return {"views": [lead, lead], "still": EncodedImage(self.files.of(i), OWN_SIZES)}
+
+    dataset = Views(files, OWN_SIZES, large=False)
+    _, got = batches_of(dataset, batch=layout)
+    _, samples = batches_of(dataset, collate_fn=list)
+    assert type(got[0]["views"][0][0]) is dict
+    same([batch["views"] for batch in got], [[each["views"] for each in row] for row in samples])
+
+
+@pytest.mark.parametrize("layout", ["list", "pad", "packed"])
+@pytest.mark.parametrize("odd", ["fewer", "none", "another kind"])
+def test_a_layout_refuses_companions_of_several_kinds(files, layout, odd):
+    class Odd(Followed):
+        def companions(self, i):
+            found = {"same": self.files.of(i), "mask": EncodedMask(self.files.of(i, "mask"))}
+            if i == 2:
+                if odd == "another kind":
+                    return {**found, "mask": self.files.of(i)}
+                return {"same": found["same"]} if odd == "fewer" else {}
+            return found
+
+    for dataset in (Odd(files, OWN_SIZES), Odd(files, CROP)):
+        with pytest.raises(TypeError, match=r"under 0 have several kinds of companions: a picture"):
+            batches_of(dataset, batch=layout)
+
+
+def test_padding_is_what_the_ignored_index_becomes(files):
+    class Small(Followed):
+        def companions(self, i):
+            ignored = EncodedMask(self.files.of(i, "mask"), classes={}, dtype=torch.int8)
+            return {"mask": ignored}
+
+    _, (batch, *_) = batches_of(Small(files, OWN_SIZES), batch="pad", pad_to=8)
+    assert batch[0]["mask"].dtype is torch.int8 and set(batch[0]["mask"].flatten().tolist()) == {-1}
+
+
+def test_the_error_names_two_pictures_that_differ(files):
+    class Odd(Followed):
+        def companions(self, i):
+            return {"same": self.files.of(i)} if i < 3 else {"other": self.files.of(i)}
+
+    with pytest.raises(TypeError, match=r"such as \{'same': .*\} and \{'other': .*03"):
+        batches_of(Odd(files, CROP), shuffle=False)
+
+
+def test_the_reason_of_a_picture_that_python_makes_is_the_companions(files):
+    turned = v2.Compose([v2.Resize((20, 20)), v2.RandomRotation(20), v2.PILToTensor()])
+    loader, _ = batches_of(Followed(files, turned, large=False), collate_fn=list)
+    assert (
+        "made by Python on the training loop's thread: the companion 'mask': rotate"
+        in loader.plan()
+    )
+    with pytest.raises(ValueError, match="is made by Python: the companion 'mask': rotate"):
+        batches_of(Followed(files, turned, large=False), collate_fn=list, decode="fast")
+
+
+def test_decode_names_the_mask_with_too_large_an_index(files):
+    image = EncodedImage(files.of(1), CROP, with_=[EncodedMask(files.of(1, "wide"))])
+    with pytest.raises(
+        ValueError, match=r"01\.wide\.png: a mask with the index \d+ has more than 8"
+    ):
+        image.decode()
+    with pytest.raises(
+        ValueError, match=r"01\.wide\.png: a mask with the index \d+ has more than 8"
+    ):
+        list(DataLoader([image, image], 2))

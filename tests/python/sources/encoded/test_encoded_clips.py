@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import re
 
 import numpy as np
 import pytest
@@ -61,6 +62,10 @@ class Clips(Dataset):
 
 def own(samples):
     return default_collate(samples)
+
+
+def as_they_are(samples):
+    return samples
 
 
 def batches_of(dataset, **options):
@@ -158,7 +163,8 @@ def test_a_transform_that_is_not_native_draws_once_if_it_is_torchvisions(clips):
     assert torch.equal(made, torch.stack(list(wanted)))
     _, (batch,) = batches_of([clip, clip])
     assert batch.shape == (2, FRAMES, 3, 40, 40)
-    with pytest.raises(TypeError, match="native to the end, or one of torchvision"):
+    says = "^an EncodedClip without shared=False needs a transform that is native to the end"
+    with pytest.raises(TypeError, match=says):
         EncodedClip(clips[0], lambda picture: picture).decode()
     each = EncodedClip(clips[0], lambda picture: torch.tensor(picture.size), shared=False)
     assert each.decode().shape == (FRAMES, 2)
@@ -167,18 +173,27 @@ def test_a_transform_that_is_not_native_draws_once_if_it_is_torchvisions(clips):
 def test_bad_clips_are_refused_by_name(clips, tmp_path):
     with pytest.raises(ValueError, match="a clip of 0 frames; 1 to 1024 are allowed"):
         EncodedClip([], MOVED)
-    with pytest.raises(TypeError, match="frames is a sequence of paths"):
-        EncodedClip(clips[0][0], MOVED)
-    with pytest.raises(TypeError, match="clips of several lengths"):
-        batches_of([EncodedClip(clips[0], MOVED), EncodedClip(clips[0][:2], MOVED)])
+    for frames in (clips[0][0], None, {0: clips[0][0]}, set(clips[0])):
+        with pytest.raises(TypeError, match="frames is a sequence of paths"):
+            EncodedClip(frames, MOVED)
+    one, short = EncodedClip(clips[0], MOVED), EncodedClip(clips[0][:2], MOVED)
+    apart = EncodedClip(clips[0], MOVED, shared=False)
+    for other in (short, apart):  # the message has the two that differ
+        with pytest.raises(TypeError, match="several lengths, or are not all shared") as caught:
+            batches_of([one, one, other])
+        assert str(caught.value).endswith(f"{one} and {other}")
     mixed = EncodedClip([clips[0][0], clips[1][0]], MOVED)
     for options in ({}, {"collate_fn": own}, {"native": False}):
         with pytest.raises(
             ValueError, match=r"sample 0, .*another size than the first of its clip"
         ):
             batches_of([mixed], batch_size=1, **options)
-    with pytest.raises(ValueError, match="wants"):
-        mixed.decode()
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    jointly = v2.Compose([v2.Lambda(lambda frame: frame), v2.Resize((9, 9))])
+    for clip in (mixed, EncodedClip(mixed.frames, jointly)):
+        says = f"^{re.escape(clips[1][0])}: a frame of another size than the first of its clip"
+        with pytest.raises(ValueError, match=says):
+            clip.decode()
 
 
 @pytest.mark.parametrize(
@@ -233,3 +248,51 @@ def test_what_is_erased_is_replayed_for_each_frame(clips, shared):
             assert not first["clip"][index, frame, :, rows, columns].any()
             boxes.add((left, top, box["height"], box["width"]))
         assert len(boxes) == 1 if shared else len(boxes) > 1
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"native": False}])
+@pytest.mark.parametrize("kind", [EncodedImage, EncodedClip])
+def test_a_class_that_derives_from_ours_is_refused_by_name(clips, kind, options):
+    derived = type("Mine", (kind,), {})
+    samples = [derived(clips[0] if kind is EncodedClip else clips[0][0], MOVED)] * 2
+    with pytest.raises(TypeError, match=f"holds a Mine, which derives from {kind.__name__}: "):
+        batches_of(samples, **options)
+
+
+def test_a_sample_with_several_bad_files_is_counted_once(clips, tmp_path):
+    bad = [str(tmp_path / f"{number}.jpg") for number in range(FRAMES)]
+    broken = [*clips[:2], bad, *clips[3:]]
+    for options in ({}, {"native": False}, {"collate_fn": own}, {"num_workers": 1}):
+        for on_error, kept in (("skip", 5), ("replace", 6)):
+            bounded = {"on_error": on_error, "max_errors": 1, "batch_size": 6}
+            loader, (batch,) = batches_of(Clips(broken, MOVED), **bounded, **options)
+            assert len(batch["index"]) == kept
+            pictures = loader.stats()["pictures"]
+            assert pictures["bad"] == len(pictures["last_bad"]) == 1
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_function_gets_clips_of_several_lengths_by_their_own_draws(clips, shared):
+    class Lengths(Clips):
+        def __getitem__(self, index):
+            sample = super().__getitem__(index)
+            frames = self.clips[index][: 1 + index % 3]
+            other = self.clips[0][0] if index % 2 else self.clips[0][:2]
+            kind = EncodedImage if index % 2 else EncodedClip
+            sample["clip"] = EncodedClip(frames, self.transform, shared=self.shared)
+            return {**sample, "either": kind(other, self.transform)}
+
+    dataset = Lengths(clips, MOVED, shared)
+    loader, wanted = batches_of(dataset, collate_fn=as_they_are, num_workers=2)
+    # Of a sample that is alone in its batch: the others' lengths move no draw.
+    _, alone = batches_of(dataset, collate_fn=as_they_are, batch_size=1)
+    same([batch[0] for batch in alone], [*wanted[0], *wanted[1]])
+    assert loader.plan().count("made natively in the worker processes") == 3
+    assert "made by Python" not in loader.plan()
+    replayed = loader.replay(2)
+    assert len(replayed) == (3 if shared else 5)
+    made = T.apply(Image.open(clips[2][0]).convert("RGB"), replayed[0]["steps"])
+    pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)
+    assert torch.equal(wanted[0][2]["clip"][0], pixels)
+    _, fast = batches_of(dataset, collate_fn=as_they_are, decode="fast")
+    assert [len(each["clip"]) for batch in fast for each in batch] == [1, 2, 3, 1, 2, 3]
