@@ -751,7 +751,9 @@ def main() -> None:
             beside = [each for each in results.values() if "DataLoader" in each["cpu_ms"]]
             median = statistics.median(each["cpu_ratio"]["median"] for each in beside)
             print(f"median of the ratios to DataLoader: {median:.2f}")
-            print("written:", write("samples", {"options": vars(arguments), "recipes": results}))
+            data = arguments.data and Path(arguments.data).name  # where it lies is this machine's
+            options = {**vars(arguments), "data": data}
+            print("written:", write("samples", {"options": options, "recipes": results}))
             print("written:", draw(results))
         else:
             print(json.dumps(results, indent=2))

@@ -835,7 +835,7 @@ def test_companions_of_a_lone_picture_need_no_warning(files, kind, transform):
         loader, (batch, *_) = batches_of(Pairs(files, chain), mean=MEAN, std=STD)
     made = batch.values() if kind is dict else batch
     assert all(each.is_floating_point() for each in made)
-    under = loader._runtime.fallback.encoded.made_under
+    under = loader._runtime.fallback.encoded.places.made_under
     assert all(under(key) for key in (("image", "large") if kind is dict else (0, 1)))
 
 
