@@ -162,7 +162,8 @@ class Layout:
 
     def _parts(self, values: list[Parts], key: Any) -> Any:
         first = values[0]
-        unlike = next((each for each in values if _form_of(each) != _form_of(first)), None)
+        form = _form_of(first)
+        unlike = next((each for each in values if _form_of(each) != form), None)
         if unlike is not None:
             where = "" if key is None else f" under {key!r}"
             raise TypeError(

@@ -751,9 +751,9 @@ def _form_of(image: EncodedImage) -> Any:
 
 def _unlike(column: list[EncodedImage], form: Callable[[Any], Any]) -> list[EncodedImage]:
     """Returns two pictures of a column that have not the same ``form``; none if all have it."""
-    first = column[0]
-    other = next((each for each in column if form(each) != form(first)), None)
-    return [] if other is None else [first, other]
+    wanted = form(column[0])
+    other = next((each for each in column if form(each) != wanted), None)
+    return [] if other is None else [column[0], other]
 
 
 def _check_alike(column: list[EncodedImage]) -> str:
