@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -137,22 +138,12 @@ class EncodedMask:
             raise TypeError(f"dtype={dtype!r} is no torch.dtype")
         self.bits = bits
         self.ignore = _whole("ignore", ignore, 0, (1 << bits) - 1)
-        self.classes = (
-            classes if classes is None or type(classes) is _Table else self._table(classes)
-        )
+        self.classes: _Table | None = None
+        if isinstance(classes, _Table):
+            self.classes = classes
+        elif classes is not None:
+            self.classes = _table_of(classes, self.ignore, bits)
         self.dtype = dtype
-
-    def _table(self, classes: Mapping[int, int] | Sequence[int]) -> _Table:
-        if isinstance(classes, str | bytes | Set) or not isinstance(classes, Iterable):
-            kind = type(classes).__qualname__
-            raise TypeError(f"classes is a sequence or a dict of whole numbers, not a {kind}")
-        known: Any = classes.items() if isinstance(classes, Mapping) else enumerate(classes)
-        count = 1 << self.bits
-        table = [self.ignore] * count
-        for index, each in known:
-            place = _whole("an index of classes", index, 0, count - 1)
-            table[place] = _whole(f"classes[{index}]", each, 0, count - 1)
-        return _Table(table)
 
     @property
     def encoded(self) -> PictureSource:
@@ -200,9 +191,40 @@ class EncodedMask:
 
 
 class _Table(tuple[int, ...]):
-    """A complete table of classes, which was checked."""
+    """A complete table of classes, which was checked. It is a key of what is made once for all masks."""
 
-    __slots__ = ()
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+
+def _table_of(classes: Mapping[int, int] | Sequence[int], ignore: int, bits: int) -> _Table:
+    """Returns the table of what `EncodedMask` takes. A dataset gives the same for each sample."""
+    if isinstance(classes, str | bytes | Set) or not isinstance(classes, Iterable):
+        kind = type(classes).__qualname__
+        raise TypeError(f"classes is a sequence or a dict of whole numbers, not a {kind}")
+    known = tuple(classes.items() if isinstance(classes, Mapping) else enumerate(classes))
+    try:
+        return _kept_table(known, ignore, bits)
+    except TypeError:  # what is no number may have no hash
+        return _make_table(known, ignore, bits)
+
+
+@functools.lru_cache(64)
+def _kept_table(known: tuple[Any, ...], ignore: int, bits: int) -> _Table:
+    return _make_table(known, ignore, bits)
+
+
+def _make_table(known: tuple[Any, ...], ignore: int, bits: int) -> _Table:
+    count = 1 << bits
+    table = [ignore] * count
+    for index, each in known:
+        place = _whole("an index of classes", index, 0, count - 1)
+        table[place] = _whole(f"classes[{index}]", each, 0, count - 1)
+    return _Table(table)
 
 
 _MOST_SCALE = 64
