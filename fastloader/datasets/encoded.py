@@ -10,10 +10,11 @@ import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from types import FunctionType, NoneType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.machine import extension, identity
@@ -676,15 +677,67 @@ class EncodedClip(EncodedImage):
 _MOST_FRAMES = 1024
 
 
-class JointImage(EncodedImage):
-    """The picture of a pair that `transformed` puts off. Whoever looks at it before its batch is made
-    gets what the transform makes."""
+class _PutOff:
+    """A part of a pair that `transformed` puts off. Whoever looks at it before its batch is made gets
+    what the transform makes: its attributes, and what operators and functions do with it."""
+
+    __slots__ = ()
+
+    joint: Any
+    _part: ClassVar[int]
+
+    def _look(self) -> Any:
+        return self.joint.look()[self._part]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._look(), name)
+
+    def __reduce__(self) -> Any:
+        return _as_made, (self._look(),)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return function(*tree_map(_looked_at, args), **tree_map(_looked_at, kwargs or {}))
+
+
+def _looked_at(value: Any) -> Any:
+    return value._look() if isinstance(value, _PutOff) else value
+
+
+def _looking(name: str) -> Callable[..., Any]:
+    """Makes the method for an operator, which Python looks for in the class alone."""
+
+    def method(self: _PutOff, *args: Any) -> Any:
+        return getattr(self._look(), name)(*map(_looked_at, args))
+
+    return method
+
+
+_BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"]
+_OF_CONTAINERS = ["getitem", "setitem", "delitem", "iter", "len", "contains"]
+_OF_TENSORS = ["neg", "invert", "abs", "float", "int", "array", "lt", "le", "gt", "ge"]
+for _name in [*_BINARY, *(f"r{each}" for each in _BINARY), *_OF_CONTAINERS, *_OF_TENSORS]:
+    setattr(_PutOff, f"__{_name}__", _looking(f"__{_name}__"))
+
+
+class JointImage(_PutOff, EncodedImage):
+    """The picture of a pair that is put off."""
 
     __slots__ = ("joint",)
+
+    _part = 0
 
     def __init__(self, joint: Any, transform: Any, masks: Mapping[Any, EncodedMask]) -> None:
         super().__init__(joint.source.encoded, transform, with_=masks or None)
         self.joint = joint
+
+    @property
+    def size(self) -> Any:
+        return self._look().size
 
     def decode(self) -> Any:
         return self.joint.make()[0]
@@ -692,48 +745,16 @@ class JointImage(EncodedImage):
     def _make(self) -> tuple[Any, None]:
         return self.joint.make()[0], None
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.joint.make()[0], name)
 
-    def __reduce__(self) -> Any:
-        return _as_made, (self.joint.make()[0],)
-
-
-class JointTarget:
-    """The target of a pair that is put off. Whoever looks at it before gets what the transform makes."""
+class JointTarget(_PutOff):
+    """The target of a pair that is put off."""
 
     __slots__ = ("joint",)
 
+    _part = 1
+
     def __init__(self, joint: Any) -> None:
         self.joint = joint
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.joint.make()[1], name)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.joint.make()[1][key]
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.joint.make()[1][key] = value
-
-    def __delitem__(self, key: Any) -> None:
-        del self.joint.make()[1][key]
-
-    def __iter__(self) -> Any:
-        return iter(self.joint.make()[1])
-
-    def __len__(self) -> int:
-        return len(self.joint.make()[1])
-
-    def __contains__(self, key: Any) -> bool:
-        return key in self.joint.make()[1]
-
-    def __reduce__(self) -> Any:
-        return _as_made, (self.joint.make()[1],)
 
 
 def _as_made(value: Any) -> Any:

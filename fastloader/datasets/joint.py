@@ -156,6 +156,12 @@ class Joint:
             self.finish(image, _named(self.given, target))
         return self.image, self.target
 
+    def look(self) -> tuple[Any, Any]:
+        """Makes both for somebody who looks into them before their batch is made."""
+        if not self.made:
+            fetching.refused = "the dataset looks into the pair of transformed()"
+        return self.make()
+
     def finish(self, image: Any, target: Any) -> None:
         self.image, self.target, self.made = image, target, True
 

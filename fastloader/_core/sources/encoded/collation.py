@@ -337,6 +337,8 @@ class EncodedCollation:
             return _encoded(default_convert(tree), kept.columns, None)
         making = Making(samples if self.batched else [samples], self)
         finished = making.finished()
+        if refused and not making.made:  # somebody has looked into all pairs
+            return _made_batch(self.collate_fn(finished), len(finished), refused)
         gets = f"collate_fn is {named(self.collate_fn)}, which gets tensors"
         if type(self.collate_fn) is Layout:
             gets = f"{self.collate_fn}, which lays out tensors"

@@ -213,22 +213,25 @@ def test_what_is_not_native_is_made_with_dataloaders_draws(root, steps, why, opt
 
 
 class Looking(Scenes):
-    """Looks into the pair, and adds to it."""
+    """Looks into the pair, adds to it, and computes with it."""
 
     def __getitem__(self, index):
         image, target = super().__getitem__(index)
         target["id"] = index
         target["count"] = len(target["boxes"])
         assert "boxes" in target and set(target) == set(target.keys())
-        return image, target, tuple(image.shape)
+        stacked = torch.stack([image, image]) + torch.cat([image[None]] * 2)
+        return 2 * image - 1, target, tuple(image.shape), image.size(), stacked, np.asarray(image)
 
 
 @pytest.mark.parametrize("options", WORKERS, ids=str)
 def test_whoever_looks_into_the_pair_gets_what_is_made(root, options):
     dataset = Looking(root, v2.Compose([v2.Resize((20, 30)), *FLOATS]))
-    _, got = samples_of(FastLoader, dataset, **options)
+    loader, got = samples_of(FastLoader, dataset, **options)
     _, wanted = samples_of(DataLoader, dataset)
-    same_parts([sample[1:] for sample in got], [sample[1:] for sample in wanted])
+    same_parts([sample[:-1] for sample in got], [sample[:-1] for sample in wanted])
+    assert all(np.array_equal(a[-1], b[-1]) for a, b in zip(got, wanted, strict=True))
+    assert "the dataset looks into the pair" in loader.plan()
 
 
 def test_steps_that_change_between_epochs_are_seen(root):
