@@ -4,18 +4,18 @@ is put off until a FastLoader makes the batch."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_map
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.machine import identity
 from fastloader.datasets.companions import EncodedMask
 from fastloader.datasets.encoded import (
+    PICTURES_AND_CLIPS,
     EncodedImage,
-    JointImage,
-    JointTarget,
-    fetching,
     read_transform,
 )
 from fastloader.errors import NotNative
@@ -273,6 +273,115 @@ def _move(part: Any, operations: Sequence[Operation]) -> Any:
             else:
                 part = F.crop(part, top, left, height, width)
     return part
+
+
+# ---- What stands in a sample until its batch is made.
+
+
+class _PutOff:
+    """A part of a pair that `transformed` puts off. Whoever looks at it before its batch is made gets
+    what the transform makes: its attributes, and what operators and functions do with it."""
+
+    __slots__ = ()
+
+    joint: Any
+    _part: ClassVar[int]
+
+    def _look(self) -> Any:
+        return self.joint.look()[self._part]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._look(), name)
+
+    def __reduce__(self) -> Any:
+        return _as_made, (self._look(),)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return function(*tree_map(_looked_at, args), **tree_map(_looked_at, kwargs or {}))
+
+
+def _looked_at(value: Any) -> Any:
+    return value._look() if isinstance(value, _PutOff) else value
+
+
+def _looking(name: str) -> Callable[..., Any]:
+    """Makes the method for an operator, which Python looks for in the class alone."""
+
+    def method(self: _PutOff, *args: Any) -> Any:
+        return getattr(self._look(), name)(*map(_looked_at, args))
+
+    return method
+
+
+_BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"]
+_OF_CONTAINERS = ["getitem", "setitem", "delitem", "iter", "len", "contains"]
+_OF_TENSORS = ["neg", "invert", "abs", "float", "int", "array", "lt", "le", "gt", "ge"]
+for _name in [*_BINARY, *(f"r{each}" for each in _BINARY), *_OF_CONTAINERS, *_OF_TENSORS]:
+    setattr(_PutOff, f"__{_name}__", _looking(f"__{_name}__"))
+
+
+class JointImage(_PutOff, EncodedImage):
+    """The picture of a pair that is put off."""
+
+    __slots__ = ("joint",)
+
+    _part = 0
+
+    def __init__(self, joint: Any, transform: Any, masks: Mapping[Any, EncodedMask]) -> None:
+        super().__init__(joint.source.encoded, transform, with_=masks or None)
+        self.joint = joint
+
+    @property
+    def size(self) -> Any:
+        return self._look().size
+
+    def decode(self) -> Any:
+        return self.joint.make()[0]
+
+    def _make(self) -> tuple[Any, None]:
+        return self.joint.make()[0], None
+
+
+class JointTarget(_PutOff):
+    """The target of a pair that is put off."""
+
+    __slots__ = ("joint",)
+
+    _part = 1
+
+    def __init__(self, joint: Any) -> None:
+        self.joint = joint
+
+
+def _as_made(value: Any) -> Any:
+    return value
+
+
+class _Fetching(threading.local):
+    """Says whether this thread fetches the samples of a batch, and will finish what is put off until
+    then; and why it did not put off a pair, if so."""
+
+    under_way = False
+    refused = ""
+
+
+fetching = _Fetching()
+
+ENCODED = (*PICTURES_AND_CLIPS, JointImage)  # what stays encoded until a batch is made
+
+
+def _collate_put_off(column: list[Any], *, collate_fn_map: Any = None) -> Any:
+    """Collates parts of pairs that another loader has fetched on this thread."""
+    made = [each.joint.make()[each._part] for each in column]
+    return collate(made, collate_fn_map=collate_fn_map)
+
+
+default_collate_fn_map[JointImage] = default_collate_fn_map[JointTarget] = _collate_put_off
 
 
 # ---- The function.

@@ -16,7 +16,7 @@ OURS = ("fastloader.compat.timm.", "fastloader.datasets.", "fastloader.transform
 # In which no dataset stands.
 ENCODED = tuple(
     f"fastloader.datasets.{name}"
-    for name in ("encoded", "companions", "decode_image", "picture_source")
+    for name in ("encoded", "joint", "companions", "decode_image", "picture_source")
 )
 
 

@@ -52,7 +52,7 @@ KINDS = [*MAP]
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_the_map_has_another_function(monkeypatch, folder, kind):
-    if getattr(kind, "__module__", "") == "fastloader.datasets.encoded":
+    if getattr(kind, "__module__", "").startswith("fastloader.datasets."):
         return  # which no known dataset gives
     monkeypatch.setitem(MAP, kind, as_int32 if kind is int else as_floats)
     for dataset in (folder, arrays()):

@@ -42,20 +42,18 @@ from fastloader._core.sources.encoded.told import ALONE, AS_KEPT, TOGETHER, Made
 from fastloader._core.sources.names import named
 from fastloader.datasets.companions import EncodedMask
 from fastloader.datasets.encoded import (
-    ENCODED,
+    PICTURES_AND_CLIPS,
     EncodedClip,
     EncodedImage,
     EncodedPlace,
-    JointImage,
-    JointTarget,
     Keeping,
     ReadTransform,
     collate_encoded,
     collated,
     count_pictures,
-    fetching,
     read_transform,
 )
+from fastloader.datasets.joint import ENCODED, JointImage, JointTarget, fetching
 from fastloader.datasets.picture_source import PictureSource
 from fastloader.errors import Error, NotNative
 from fastloader.transforms._job import Decode
@@ -551,7 +549,7 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping, marks: bool) -> EncodedB
 
 def _change() -> str:
     """Explains why default_collate does not do what torch's source and ours say; empty if it does."""
-    for kind in ENCODED:
+    for kind in PICTURES_AND_CLIPS:
         function = default_collate_fn_map.get(kind)
         if function is not collate_encoded:
             return f"default_collate_fn_map has {identity.true_name(function)} for {kind.__name__}"

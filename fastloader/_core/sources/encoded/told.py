@@ -9,7 +9,7 @@ from collections import UserList
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fastloader.datasets.encoded import ENCODED
+from fastloader.datasets.joint import ENCODED
 
 
 class Made(NamedTuple):

@@ -43,7 +43,7 @@ from fastloader._core.sources.python.stateful import (
     Reported,
     StatefulWorker,
 )
-from fastloader.datasets.encoded import fetching
+from fastloader.datasets.joint import fetching
 
 
 class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, LoaderIterator):
