@@ -237,7 +237,7 @@ class PythonPlan:
     def parts(self) -> list[SamplePart]:
         loader, obstacles = self._loader, self._obstacles()
         where = f"in the {self.workers}" if loader.num_workers else f"on {LOOP}"
-        if self._in_place is not None:
+        if isinstance(self._in_place, InPlace):  # of pictures, whatever stands in
             return in_place_parts(self._in_place, obstacles, where)
         if obstacles.form is not None:
             own = own_code(where)
