@@ -23,7 +23,25 @@ from fastloader.transforms._recipe.operations import (
 )
 
 
-class Companion:
+class _Follower:
+    """Lies in one file, and follows an `EncodedImage`."""
+
+    __slots__ = ("_source",)
+
+    _source: PictureSource
+
+    @property
+    def encoded(self) -> PictureSource:
+        """The source of the file, as the loader sees it."""
+        return self._source
+
+    @property
+    def sources(self) -> tuple[PictureSource, ...]:
+        """The same, as of an `EncodedClip`, which has several."""
+        return (self._source,)
+
+
+class Companion(_Follower):
     """A picture that follows an `EncodedImage`, in its ``with_``. It goes through the same transform
     with the same draws: geometry and colour. ::
 
@@ -42,7 +60,7 @@ class Companion:
         ValueError: for a ``scale`` below 1, or an interpolation that there is not.
     """
 
-    __slots__ = ("_source", "interpolation", "scale")
+    __slots__ = ("interpolation", "scale")
 
     dtype = None  # the transform says it
 
@@ -55,15 +73,6 @@ class Companion:
         self._source = source if isinstance(source, PictureSource) else PictureSource(source)
         self.scale = _whole("scale", scale, 1, _MOST_SCALE)
         self.interpolation = None if interpolation is None else interpolation_name(interpolation)
-
-    @property
-    def encoded(self) -> PictureSource:
-        """The source of the picture, as the loader sees it."""
-        return self._source
-
-    @property
-    def sources(self) -> tuple[PictureSource, ...]:
-        return (self._source,)
 
     @property
     def following(self) -> Following:
@@ -90,7 +99,7 @@ class Companion:
         return f"Companion({self._source.name!r}, {self.scale}, {self.interpolation!r})"
 
 
-class EncodedMask:
+class EncodedMask(_Follower):
     """A mask that follows an `EncodedImage`, in its ``with_``: a PNG of a palette or of grey values,
     which are indices of classes or instances. They are moved as the picture's pixels are, by
     torchvision's v2 for masks: a resize takes the nearest one (which is another than Pillow's), what a
@@ -117,7 +126,7 @@ class EncodedMask:
             has more of them.
     """
 
-    __slots__ = ("_source", "bits", "classes", "dtype", "ignore")
+    __slots__ = ("bits", "classes", "dtype", "ignore")
 
     scale = 1  # torchvision moves masks of the picture's own size
 
@@ -131,7 +140,7 @@ class EncodedMask:
     ) -> None:
         if not isinstance(source, PictureSource):
             source = PictureSource(source, indices=True)
-        self._source: PictureSource = source
+        self._source = source
         if type(bits) is not int or bits not in (8, 16):
             raise ValueError(f"bits={bits!r}: the indices of a mask have 8 or 16")
         if dtype is not None and not isinstance(dtype, torch.dtype):
@@ -144,15 +153,6 @@ class EncodedMask:
         elif classes is not None:
             self.classes = _table_of(classes, self.ignore, bits)
         self.dtype = dtype
-
-    @property
-    def encoded(self) -> PictureSource:
-        """The source of the mask, as the loader sees it."""
-        return self._source
-
-    @property
-    def sources(self) -> tuple[PictureSource, ...]:
-        return (self._source,)
 
     @property
     def following(self) -> Following:

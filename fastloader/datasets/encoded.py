@@ -206,7 +206,6 @@ class ReadTransform:
         self.whole = not why
         self.why = why
         self.own_sizes = own_sizes
-
         self._followers: dict[Following, tuple[Chain, bytes]] = {}
 
     @functools.cached_property
@@ -543,8 +542,10 @@ class EncodedImage:
         seed = _draw_seed(read.chain)
         single = Single(self._source, read, seed)
         made = single.make()
+        if not (self.with_ or self.return_parameters):
+            return made, None
+        drawn = single.drawn()
         if self.with_:
-            drawn = single.drawn()
             made = [made]
             for key, companion in self.with_.items():
                 single_of = Single(companion.encoded, ReadTransform(chains[key], []), seed)
@@ -556,7 +557,7 @@ class EncodedImage:
             made = self.assembled(made)
         if not self.return_parameters:
             return made, None
-        return made, parameters([read.chain], [single.drawn()], [(seed, 0)], 0)
+        return made, parameters([read.chain], [drawn], [(seed, 0)], 0)
 
     def _followers(self, read: ReadTransform) -> tuple[str, dict[Any, Chain]]:
         """Returns why the companions cannot follow natively, or their chains by key."""

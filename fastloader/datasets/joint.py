@@ -89,7 +89,7 @@ def split(transforms: Any) -> Split:
 
 
 def _are_same(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    return len(some) == len(others) and all(map(lambda one, other: one is other, some, others))
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others))
 
 
 def _split(steps: tuple[Any, ...]) -> Split:

@@ -144,7 +144,7 @@ const Kind kKinds[] = {
     {"perspective", Effect::kGeometry, 12, 12, check_perspective, perspective, nullptr,
      "..*..*//rfff"},
     {"rotate", Effect::kGeometry, 6, 8, check_rotate, rotate, rotated_size,
-     ".r.?"
+     ".r.?"  // in two pieces, which make no trigraph
      "?fff"},
     {"pad", Effect::kGeometry, 8, 8, check_pad, pad, padded_size, "****.fff"},
     {"crop", Effect::kGeometry, 4, 4, check_crop, crop,

@@ -202,7 +202,8 @@ class LeafCheck:
 
 
 def check_others(others: Iterable[Leaf], normalization: Normalization) -> None:
-    """
+    """Checks uint8 leaves that are no image leaves for clips that were meant to be some.
+
     Raises:
         ValueError: for clips whose channels stand where a model of clips has them, and no reader of
             videos.

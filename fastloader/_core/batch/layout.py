@@ -129,7 +129,8 @@ class Layout:
         return batch
 
     def _check_pictures(self, batch: Any, samples: list[Any]) -> None:
-        """
+        """Checks that there are pictures to pad, where they are asked for.
+
         Raises:
             ValueError: if there is nothing to pad, or nothing under a key of ``image_key``.
         """
@@ -183,12 +184,17 @@ class Layout:
                 columns[part] = column
         return columns if named else list(columns.values())
 
+    def padded_size(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+        """Returns the (height, width) in which tensors of the shapes (..., H, W) find room."""
+        height, width = (
+            -(-max(shape[side] for shape in shapes) // self.pad_to) * self.pad_to
+            for side in (-2, -1)
+        )
+        return height, width
+
     def _padded_masks(self, masks: list[torch.Tensor], ignore: list[int]) -> torch.Tensor:
         """Pads masks of shape (H, W) on the right and below, each by its own number."""
-        height, width = (
-            -(-max(each.shape[side] for each in masks) // self.pad_to) * self.pad_to
-            for side in (0, 1)
-        )
+        height, width = self.padded_size([tuple(each.shape) for each in masks])
         made = empty_elsewhere((len(masks), height, width), masks[0].dtype)
         for place, mask, number in zip(made, masks, ignore, strict=True):
             # As the index itself: 255 is -1 in int8.
@@ -452,10 +458,7 @@ def _views(part: Ragged) -> list[torch.Tensor]:
 
 def _pad(part: Ragged) -> Padded:
     views, layout = _views(part), part.layout
-    height, width = (
-        -(-max(shape[side] for shape in part.shapes) // layout.pad_to) * layout.pad_to
-        for side in (1, 2)
-    )
+    height, width = layout.padded_size(part.shapes)
     values = part.values
     # As the pictures lie: a delivery with channels_last has made it so.
     last = values.shape[1] > 1 and values.stride(1) == 1

@@ -203,10 +203,11 @@ class DrawnBatch:
         return found[0] if len(found) == 1 else found
 
     def _replayed(self, number: int, position: int, frame: int = 0) -> dict[str, Any]:
-        column = self._columns[number]
-        chain = self._decoder.chain(self._chains[column.chains[position]])
-        drawn = self._drawn(number, position, frame)
-        return chain.replayed(drawn, *self._key(position), column.number + frame)
+        drawn, of_sample = (
+            self._drawn(number, position, frame),
+            self._columns[number].number + frame,
+        )
+        return self._chain(number, position).replayed(drawn, *self._key(position), of_sample)
 
     def parameters(self, number: int) -> dict[str, torch.Tensor]:
         """Makes the parameters of a column, as `EncodedImage` has them."""
@@ -220,21 +221,22 @@ class DrawnBatch:
 
     def parameters_of(self, number: int, position: int) -> dict[str, torch.Tensor]:
         """Makes the parameters of one sample's picture, as `EncodedImage.decode` gives them."""
-        column = self._columns[number]
-        chain = self._decoder.chain(self._chains[column.chains[position]])
-        drawn = self._drawn_if_read(number, position)
-        rows = parameters([chain], [drawn], [self._key(position)], column.number)
+        drawn, of_sample = self._drawn_if_read(number, position), self._columns[number].number
+        chain = self._chain(number, position)
+        rows = parameters([chain], [drawn], [self._key(position)], of_sample)
         return {name: row[0] for name, row in rows.items()}
 
     def operations(self, number: int, position: int) -> list[Operation]:
         """Lists what was done to a column's picture of a sample, one after the other."""
-        column = self._columns[number]
-        chain = self._decoder.chain(self._chains[column.chains[position]])
-        return chain.operations(self._drawn(number, position))
+        return self._chain(number, position).operations(self._drawn(number, position))
 
     def size(self, number: int, position: int) -> tuple[int, int]:
         """Returns the (height, width) of a column's picture of a sample; zeros where it was not read."""
         return self._sizes[number][position]
+
+    def _chain(self, number: int, position: int) -> Chain:
+        """Returns what is done to a column's picture of a sample."""
+        return self._decoder.chain(self._chains[self._columns[number].chains[position]])
 
     def _key(self, position: int) -> tuple[int, int]:
         """Returns the seed and the key of a sample."""
