@@ -282,7 +282,8 @@ class Bucketed(Dataset[Any]):
         ]
 
     def __len__(self) -> int:
-        return len(self.paths)
+        # As many of each shape, or `repeated` would shift them.
+        return len(self.paths) // len(self.chains) * len(self.chains)
 
     def __getitem__(self, index: int) -> Any:
         chain = self.chains[index % len(self.chains)]
@@ -484,6 +485,15 @@ def halves(*makers: Callable[[], Dataset[Any]]) -> Iterator[Dataset[Any]]:
         yield Subset(made, range(number * share, (number + 1) * share))
 
 
+LEAST = 4000  # samples of an epoch: with few batches, beginning an epoch would be most of it
+
+
+def repeated(dataset: Any) -> ConcatDataset[Any]:
+    """Returns the dataset as often as an epoch needs it."""
+    parts = dataset.datasets if isinstance(dataset, ConcatDataset) else [dataset]
+    return ConcatDataset([*parts] * max(1, -(-LEAST // len(dataset))))
+
+
 # ---- The recipes.
 
 
@@ -646,16 +656,17 @@ def measure(made: Made, arguments: argparse.Namespace) -> dict[str, Any]:
     for number in range(arguments.rounds):
         for name in list(made)[:: -1 if number % 2 else 1]:
             make, collate_fn = made[name]
-            dataset = make()
+            dataset = repeated(make())
             kind: Any = DataLoader if name == "DataLoader" else FastLoader
             options: dict[str, Any] = {"num_workers": arguments.workers}
             options |= {"batch" if isinstance(collate_fn, str) else "collate_fn": collate_fn}
             batch = arguments.batch
-            if isinstance(dataset, Clips | Frames):
+            one = dataset.datasets[0]
+            if isinstance(one, Clips | Frames):
                 batch = min(batch, 8)
-            if isinstance(dataset, Frames) and not dataset.floats:
+            if isinstance(one, Frames) and not one.floats:
                 options |= {"mean": (0.45,) * 3, "std": (0.225,) * 3}
-            if isinstance(dataset, Bucketed):
+            if isinstance(one, Bucketed):
                 options["batch_sampler"] = Buckets(len(dataset), batch)
             else:
                 options |= {"batch_size": batch, "shuffle": True, "drop_last": True}

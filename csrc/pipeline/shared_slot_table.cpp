@@ -216,8 +216,10 @@ std::optional<size_t> WorkerSlots::place(size_t number, size_t bytes) {
 
 void WorkerSlots::finish(size_t number) {
   (void)memory_->at(number, 0, 0);
-  const size_t usual = usual_.load(std::memory_order_relaxed);
-  usual_.store(std::max(slots_[number].used, usual - usual / 16), std::memory_order_relaxed);
+  const size_t before = usual_.load(std::memory_order_relaxed);
+  const size_t usual = std::max(slots_[number].used, before - before / 16);
+  usual_.store(usual, std::memory_order_relaxed);
+  heap_.keep_for(usual);
 }
 
 std::shared_ptr<void> WorkerSlots::hold(size_t number) {

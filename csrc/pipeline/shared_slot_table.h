@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/heap.h"
 #include "base/shared_mapping.h"
 
 namespace fastloader {
@@ -127,7 +128,7 @@ class WorkerSlots : public std::enable_shared_from_this<WorkerSlots> {
   std::optional<size_t> collate(size_t slot, size_t bytes);
   /// Room for bytes that stay in the batch, behind what is there.
   std::optional<size_t> place(size_t slot, size_t bytes);
-  /// The batch is complete.
+  /// The batch is complete. The heap keeps what the next ones need, by the largest of late.
   void finish(size_t slot);
   /// Returns an object for a tensor on the slot to hold, so that `begin` knows of the tensor.
   std::shared_ptr<void> hold(size_t slot);
@@ -149,6 +150,7 @@ class WorkerSlots : public std::enable_shared_from_this<WorkerSlots> {
   // Bytes that a large batch needs, forgotten slowly. Partner: a batch that ends on another thread.
   // Relaxed: a figure that is one batch old will do.
   std::atomic<size_t> usual_{0};
+  KeptHeap heap_;  // only `finish` touches it, on the thread that packs batches
 };
 
 }  // namespace fastloader

@@ -6,6 +6,7 @@ import bisect
 import dataclasses
 import itertools
 import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -117,12 +118,19 @@ def _join(parts: list[NativeImages]) -> NativeImages:
         np.concatenate([part.targets for part in parts]),
         indices,
         first.chain,
-        "ConcatDataset of " + ", ".join(part.name for part in parts),
+        "ConcatDataset of " + ", ".join(_counted(part.name for part in parts)),
         first.attempts,
         tuple(int(before) + start for part, before in zip(parts, counts) for start in part.starts),
         any(part.repeats for part in parts),
         watched=tuple(names for part in parts for names in part.watched),
     )
+
+
+def _counted(names: Iterable[str]) -> Iterator[str]:
+    """Gives each name once, with how often it stands in a row."""
+    for name, same in itertools.groupby(names):
+        count = len(list(same))
+        yield name if count == 1 else f"{count} times {name}"
 
 
 def _joined_chains(parts: list[NativeImages]) -> tuple[Chain, ...]:

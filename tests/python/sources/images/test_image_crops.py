@@ -133,6 +133,13 @@ def test_a_sample_that_two_parts_of_a_concatenation_share_gets_two_crops(crops):
     assert sum(not torch.equal(*images) for images in seen.values()) >= COUNT - 2
 
 
+def test_plan_names_equal_parts_of_a_concatenation_once(crops):
+    whole = ConcatDataset([crops, crops, Subset(crops, [1]), crops])
+    name = FastLoader(crops, 4).plan().split(",")[0].removeprefix("native images: ")
+    joined = FastLoader(whole, 4).plan().split(f", {3 * COUNT + 1} samples")[0]
+    assert joined == f"native images: ConcatDataset of 2 times {name}, Subset of {name}, {name}"
+
+
 @pytest.mark.parametrize(
     "make",
     [
