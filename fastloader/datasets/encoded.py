@@ -38,7 +38,7 @@ from fastloader.transforms._reader.chain import (
     steps_of,
     wrapper,
 )
-from fastloader.transforms._reader.kinds import global_hooks, is_ours, is_read, own_classes
+from fastloader.transforms._reader.kinds import global_hooks, is_read, own_classes
 from fastloader.transforms._reader.torchvision import is_v2
 from fastloader.transforms._recipe import draw
 from fastloader.transforms._recipe.operations import RESAMPLINGS, Following
@@ -189,7 +189,8 @@ class ReadTransform:
     Attributes: ``chain``, what is done without Python; ``rest``, the steps behind it; ``whole``, whether
     every picture comes out as a tensor of one shape, with nothing left for Python to do; ``why``, in
     words, if it does not; ``own_sizes``, the transform read to its end, if only their shapes differ;
-    ``fills_by_kind``, whether a step fills pictures and masks with colours of their own.
+    ``fills_by_kind``, whether a step fills pictures and masks with colours of their own; ``wrap``, of a
+    transform read to its end, torchvision's class of tensors that its pictures are, None for plain ones.
     """
 
     fills_by_kind = False
@@ -200,8 +201,10 @@ class ReadTransform:
         rest: list[Callable[[Any], Any]],
         why: str = "",
         own_sizes: ReadTransform | None = None,
+        wrap: Any = None,
     ) -> None:
         self.chain = chain
+        self.wrap = wrap
         self.rest = rest
         self.whole = not why
         self.why = why
@@ -320,12 +323,12 @@ def _read(transform: Any) -> ReadTransform:
     except NotNative as refusal:
         why = str(refusal)
     else:
+        wrap, known = _wrapper_of(transform)
         if chain.size is not None:
-            return ReadTransform(chain, [])
+            return ReadTransform(chain, [], wrap=wrap)
         why = DIFFERENT_SIZES
-        # What others make of bytes is theirs: their steps round in other places, or wrap the tensor.
-        if _ends_in_own_way(transform, chain):
-            own_sizes = ReadTransform(chain, [])
+        if known:
+            own_sizes = ReadTransform(chain, [], wrap=wrap)
     try:
         beginning = read_beginning(transform, ours_ends_in_tensor=True)
     except NotNative:
@@ -333,14 +336,12 @@ def _read(transform: Any) -> ReadTransform:
     return ReadTransform(beginning.chain, beginning.rest, why, own_sizes)
 
 
-def _ends_in_own_way(transform: Any, chain: Chain) -> bool:
-    """Returns whether the end of a transform is ours, or gives plain tensors of bytes."""
-    if all(map(is_ours, steps_of(transform))):
-        return True
+def _wrapper_of(transform: Any) -> tuple[Any, bool]:
+    """Returns torchvision's class of what a transform gives, and whether that is known."""
     try:
-        return not chain.floating and wrapper(transform) is None
+        return wrapper(transform), True
     except NotNative:
-        return False
+        return None, False
 
 
 # ---- One encoded picture, made on the calling thread.
@@ -382,7 +383,8 @@ class Single:
             return picture
         with naming(self._source.name):  # a mask may have too large an index
             pixels = transform.chain.pixels(picture).contiguous()
-        return finished(transform.chain, pixels, self._key)
+        made = finished(transform.chain, pixels, self._key)
+        return made if transform.wrap is None else transform.wrap(made)
 
     def drawn(self) -> Mapping[str, Any]:
         """Draws for this picture, as the native module's ``ImageJob.draw`` gives it."""
@@ -552,8 +554,11 @@ class EncodedImage:
                 own = single_of.drawn()["size"]
                 check_size(companion.encoded.name, key, companion.scale, drawn["size"], own)
                 pixels = single_of.make()
-                mask = companion.following.mask
-                made.append(finish_mask(pixels, companion.dtype) if mask else pixels)
+                if companion.following.mask:
+                    pixels = finish_mask(pixels, companion.dtype)
+                elif read.wrap is not None:
+                    pixels = read.wrap(pixels)
+                made.append(pixels)
             made = self.assembled(made)
         if not self.return_parameters:
             return made, None

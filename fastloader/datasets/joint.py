@@ -19,7 +19,7 @@ from fastloader.datasets.encoded import (
     read_transform,
 )
 from fastloader.errors import NotNative
-from fastloader.transforms._reader.chain import is_conversion, steps_of, wrapper
+from fastloader.transforms._reader.chain import is_conversion, steps_of
 from fastloader.transforms._reader.kinds import check_hooks, kind_of
 from fastloader.transforms._reader.torchvision import V2, is_v2
 from fastloader.transforms._recipe.operations import (
@@ -43,7 +43,6 @@ class Split(NamedTuple):
     picture: Any
     target: tuple[Any, ...]
     of_targets: int  # how many steps leave pictures alone
-    wrap: Any  # the class of what comes out for pictures, or None
 
 
 # Steps that leave pictures alone.
@@ -111,7 +110,7 @@ def _split(steps: tuple[Any, ...]) -> Split:
             of_target.append(step)
     picture = compose(of_picture)
     alone = len(steps) - len(of_picture)
-    return Split(steps, picture, tuple(of_target), alone, wrapper(picture))
+    return Split(steps, picture, tuple(of_target), alone)
 
 
 def _is_of_targets(step: Any) -> bool:
@@ -210,8 +209,7 @@ class Joint:
         stand_in = tv_tensors.Image(torch.zeros((3, 1, 1), dtype=torch.uint8, device="cpu"))
         for step in self.parts.target:
             _image, target = step(stand_in, target)
-        wrap = self.parts.wrap
-        self.finish(picture if wrap is None else wrap(picture), target)
+        self.finish(picture, target)
 
 
 def _open_mask(value: Any) -> Any:

@@ -160,7 +160,9 @@ class EncodedColumn:
     ``chains``: the number of the chain of each. ``parameters``: whether what was drawn is wanted, too.
     ``follows``: how they follow those of another column. ``named``: of pictures that others follow,
     whether a dict comes out, or a tuple. ``frames``: so many of ``files`` are those of a sample's clip;
-    None: they are pictures. ``shared``: whether one draw is for all frames of a clip.
+    None: they are pictures. ``shared``: whether one draw is for all frames of a clip. ``wraps``:
+    torchvision's class for each sample's picture, as `ReadTransform` has it; None if all are plain
+    tensors, as stacked pictures are.
     """
 
     number: int
@@ -171,6 +173,7 @@ class EncodedColumn:
     named: bool = True
     frames: int | None = None
     shared: bool = True
+    wraps: list[Any] | None = None
 
     def of_sample(self, position: int) -> list[int]:
         """Returns the files of a sample's picture or clip."""

@@ -714,6 +714,8 @@ class TakenApart:
         made.parameters, made.named = first.return_parameters, first.named
         if type(first) is EncodedClip:
             made.frames, made.shared = len(first.frames), first.shared
+        elif any(each.wrap for each in of_column):
+            made.wraps = [each.wrap for each in of_column]
         for key, chains in followers.items():
             companions = [each.with_[key] for each in column]
             of = companions[0]
@@ -721,6 +723,8 @@ class TakenApart:
             self.columns[-1].follows = Follows(
                 self.last, key, of.scale, of.following.mask, of.dtype
             )
+            if not of.following.mask:
+                self.columns[-1].wraps = made.wraps
         return None
 
     def _append(self, number: int, pictures: Sequence[Any], chains: Sequence[bytes]) -> None:

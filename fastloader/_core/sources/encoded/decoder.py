@@ -458,8 +458,10 @@ class PendingPictures:
                 follows = columns[view.column].follows
                 if follows is not None:
                     rows = [follows.finished(row) for row in rows]
+                wraps = columns[view.column].wraps
                 for position, row in zip(part.positions, rows, strict=True):
-                    made[view.column][position] = row
+                    wrap = wraps and wraps[position]
+                    made[view.column][position] = wrap(row) if wrap else row
         found = []
         for number, column in self.leads():
             of_column: list[Any] = made[number]

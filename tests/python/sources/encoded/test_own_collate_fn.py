@@ -7,10 +7,12 @@ import typing
 import pytest
 import torch
 from pictures import import_torchvision, plain_folder
+from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from fastloader import EncodedImage, FastLoader
 from fastloader import transforms as T
+from fastloader._core.machine import extension
 from support import same
 
 v1 = import_torchvision().transforms
@@ -112,6 +114,41 @@ def test_what_the_function_gets(paths, way, name):
     got = [sample for batch in loader for sample in batch]
     assert list(map(type, got)) == list(map(type, wanted))
     same(shown(got), shown(wanted))
+
+
+NORMALIZE = v2.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+FLOATS = [v2.ToDtype(torch.float32, scale=True)]
+ENDS = {
+    "bytes": [v2.ToImage()],
+    "floats": [v2.ToImage(), *FLOATS],
+    "normalized": [v2.ToImage(), *FLOATS, NORMALIZE],
+    "pure": [v2.ToImage(), *FLOATS, v2.ToPureTensor()],
+    "pil_to_tensor": [v2.PILToTensor(), *FLOATS],
+    "the older kind": [v1.ToTensor(), v1.Normalize((0.4,) * 3, (0.2, 0.3, 0.4))],
+}
+
+
+@pytest.mark.parametrize("size", [20, (20, 24)], ids=["any size", "one size"])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_function_gets_torchvisions_tensors(paths, way, end, size):
+    """Of torchvision's class; floats within what one rounding in the place of three may change."""
+    chain = v2.Compose([v2.Resize(size), *ENDS[end]])
+
+    def make(path, i):
+        low = path if i % 2 else path.read_bytes()
+        return EncodedImage(path, chain), EncodedImage(path, chain, with_={"low": low})
+
+    loader = FastLoader(Samples(paths, make), 4, collate_fn=as_they_are, **WAYS[way])
+    got = [sample for batch in loader for sample in batch]
+    for path, (alone, pair) in zip(paths, got, strict=True):
+        with Image.open(path) as opened:
+            wanted = chain(opened.convert("RGB"))
+        for each in (alone, pair["image"], pair["low"], EncodedImage(path, chain).decode()):
+            assert type(each) is type(wanted)
+            torch.testing.assert_close(each, wanted, rtol=0, atol=0 if end == "bytes" else 2e-6)
+    natively = ["made natively" in line for line in loader.plan().splitlines()[1:]]
+    assert all(natively) or way == "pure" or extension.load() is None
 
 
 def shown(value):
