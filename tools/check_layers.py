@@ -28,6 +28,7 @@ LAYERS: list[list[str]] = [
         "datasets/encoded.py",
         "datasets/companions.py",
         "datasets/picture_source.py",
+        "datasets/put_off.py",
         "datasets/_formats/**",
     ],
     ["datasets/_remote/**"],

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader.datasets.picture_source import PictureSource
+from fastloader.datasets.put_off import PutOff
 from fastloader.transforms._arguments import interpolation_name
 from fastloader.transforms._reader.torchvision import is_v2
 from fastloader.transforms._recipe.operations import (
@@ -26,7 +28,7 @@ from fastloader.transforms._recipe.operations import (
 class _Follower:
     """Lies in one file, and follows an `EncodedImage`."""
 
-    __slots__ = ("_source",)
+    __slots__ = ()
 
     _source: PictureSource
 
@@ -60,7 +62,7 @@ class Companion(_Follower):
         ValueError: for a ``scale`` below 1, or an interpolation that there is not.
     """
 
-    __slots__ = ("interpolation", "scale")
+    __slots__ = ("_source", "interpolation", "scale")
 
     dtype = None  # the transform says it
 
@@ -99,7 +101,7 @@ class Companion(_Follower):
         return f"Companion({self._source.name!r}, {self.scale}, {self.interpolation!r})"
 
 
-class EncodedMask(_Follower):
+class EncodedMask(_Follower, PutOff):
     """A mask that follows an `EncodedImage`, in its ``with_``: a PNG of a palette or of grey values,
     which are indices of classes or instances. They are moved as the picture's pixels are, by
     torchvision's v2 for masks: a resize takes the nearest one (which is another than Pillow's), what a
@@ -126,7 +128,7 @@ class EncodedMask(_Follower):
             has more of them.
     """
 
-    __slots__ = ("bits", "classes", "dtype", "ignore")
+    __slots__ = ("_source", "bits", "classes", "dtype", "ignore")
 
     scale = 1  # torchvision moves masks of the picture's own size
 
@@ -153,6 +155,8 @@ class EncodedMask(_Follower):
         elif classes is not None:
             self.classes = _table_of(classes, self.ignore, bits)
         self.dtype = dtype
+        self.kept = None
+        PutOff.any_made = True
 
     @property
     def following(self) -> Following:
@@ -163,9 +167,22 @@ class EncodedMask(_Follower):
         """Opens it for torchvision's v2: as a tv_tensors.Mask of (1, H, W)."""
         from torchvision import tv_tensors
 
+        return tv_tensors.Mask(self._indices()[None])
+
+    def decode(self) -> torch.Tensor:
+        """Decodes the mask by itself, as it lies in its file: of shape (H, W), with its classes, in its
+        dtype.
+
+        Raises:
+            OSError: for a file that cannot be read or decoded.
+            ValueError: for one that is no mask, or has an index of more bits.
+        """
+        return self.named(self._indices())
+
+    def _indices(self) -> torch.Tensor:
         carried = np.asarray(self._source.open_rgb())
         indices = carried[..., 0].astype(np.int32) | carried[..., 1].astype(np.int32) << 8
-        return tv_tensors.Mask(torch.from_numpy(indices)[None])
+        return torch.from_numpy(indices)
 
     def named(self, indices: torch.Tensor) -> torch.Tensor:
         """Returns the classes of indices that came out of v2, of shape (H, W).
@@ -184,10 +201,19 @@ class EncodedMask(_Follower):
         return finish_mask(plain.to(torch.uint16 if self.bits == 16 else torch.uint8), self.dtype)
 
     def __reduce__(self) -> Any:
-        return EncodedMask, (self._source, self.classes, self.ignore, self.dtype, self.bits)
+        args = self._source, self.classes, self.ignore, self.dtype, self.bits
+        return EncodedMask, args, *self._state()
 
     def __repr__(self) -> str:
         return f"EncodedMask({self._source.name!r}, bits={self.bits}, dtype={self.dtype})"
+
+
+def _collate_masks(column: list[Any], *, collate_fn_map: Any = None) -> Any:
+    """Collates masks that follow no picture for default_collate."""
+    return collate([each.taken() for each in column], collate_fn_map=collate_fn_map)
+
+
+default_collate_fn_map[EncodedMask] = _collate_masks
 
 
 class _Table(tuple[int, ...]):

@@ -27,6 +27,7 @@ from fastloader.datasets.companions import (
     unlike_frame,
 )
 from fastloader.datasets.picture_source import PictureSource
+from fastloader.datasets.put_off import PutOff
 from fastloader.errors import Error, NotNative
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._job import Job
@@ -423,7 +424,7 @@ def finished(chain: Chain, pixels: torch.Tensor, key: tuple[int, int, int]) -> t
 # ---- ``EncodedImage``: a picture that a dataset gives as it is encoded.
 
 
-class EncodedImage:
+class EncodedImage(PutOff):
     """A picture that is still encoded, anywhere in a sample of any dataset. ::
 
         class Captions(Dataset):
@@ -463,8 +464,6 @@ class EncodedImage:
 
     __slots__ = ("_source", "named", "return_parameters", "transform", "with_")
 
-    any_made = False  # whether this process has made one; loaders of other datasets need not look
-
     def __init__(
         self,
         source: str | os.PathLike[str] | bytes | bytearray | memoryview | Any,
@@ -480,7 +479,8 @@ class EncodedImage:
         self.named = True
         if with_ is not None:
             self.with_, self.named = as_companions(with_)
-        EncodedImage.any_made = True
+        self.kept = None
+        PutOff.any_made = True
 
     @property
     def source(self) -> str | Any:
@@ -527,6 +527,15 @@ class EncodedImage:
         """
         made, rows = self._make()
         return made if rows is None else (made, {name: row[0] for name, row in rows.items()})
+
+    def _taken_apart(self) -> tuple[Any, dict[str, torch.Tensor] | None]:
+        """Returns what comes out for it, as `_make` does."""
+        if self.kept is None:
+            return self._make()
+        if not self.return_parameters:
+            return self.kept[0], None
+        made, row = self.kept[0]
+        return made, {name: value[None] for name, value in row.items()}
 
     def _make(self) -> tuple[Any, dict[str, torch.Tensor] | None]:
         """Makes what the transform gives; also returns the parameters in one row, if they are asked
@@ -586,7 +595,8 @@ class EncodedImage:
         with_: Any = None
         if self.with_:
             with_ = self.with_ if self.named else tuple(self.with_.values())
-        return EncodedImage, (self._source, self.transform, self.return_parameters, with_)
+        args = self._source, self.transform, self.return_parameters, with_
+        return EncodedImage, args, *self._state()
 
     def __repr__(self) -> str:
         return f"EncodedImage({self._source.name!r}, {self.transform!r})"
@@ -622,7 +632,7 @@ class EncodedClip(EncodedImage):
         transform: Callable[[Any], Any] | None = None,
         shared: bool = True,
     ) -> None:
-        ordered = isinstance(frames, Iterable) and not isinstance(frames, Mapping | Set)
+        ordered = isinstance(frames, Iterable) and not isinstance(frames, Mapping | Set | PutOff)
         if not ordered or isinstance(frames, str | bytes | os.PathLike):
             raise TypeError(f"frames is a sequence of paths or of bytes, not {frames!r}")
         self._frames = tuple(
@@ -672,7 +682,7 @@ class EncodedClip(EncodedImage):
         return _stacked([single.make() for single in singles]), None
 
     def __reduce__(self) -> Any:
-        return EncodedClip, (self._frames, self.transform, self.shared)
+        return EncodedClip, (self._frames, self.transform, self.shared), *self._state()
 
     def __repr__(self) -> str:
         of = f"{len(self._frames)} frames from {self._source.name!r}"
@@ -704,7 +714,7 @@ def count_pictures(column: list[Any]) -> int:
 
 def collated(column: list[Any], collate_fn_map: Any) -> Any:
     """Makes a column of encoded pictures on this thread, and collates it."""
-    made = [each._make() for each in column]
+    made = [each._taken_apart() for each in column]
     pictures = collate([picture for picture, _row in made], collate_fn_map=collate_fn_map)
     rows = [row for _picture, row in made if row is not None]
     return [pictures, stacked(rows)] if rows else pictures

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_map
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.machine import identity
@@ -18,6 +17,7 @@ from fastloader.datasets.encoded import (
     EncodedImage,
     read_transform,
 )
+from fastloader.datasets.put_off import PutOff
 from fastloader.errors import NotNative
 from fastloader.transforms._reader.chain import is_conversion, steps_of
 from fastloader.transforms._reader.kinds import check_hooks, kind_of
@@ -276,54 +276,29 @@ def _move(part: Any, operations: Sequence[Operation]) -> Any:
 # ---- What stands in a sample until its batch is made.
 
 
-class _PutOff:
-    """A part of a pair that `transformed` puts off. Whoever looks at it before its batch is made gets
-    what the transform makes: its attributes, and what operators and functions do with it."""
+class _OfPair(PutOff):
+    """A part of a pair that `transformed` puts off: what the transform makes of both, once, is kept in
+    the pair."""
 
     __slots__ = ()
 
     joint: Any
     _part: ClassVar[int]
 
-    def _look(self) -> Any:
+    def decode(self) -> Any:
+        return self.joint.make()[self._part]
+
+    def taken(self) -> Any:
+        return self.decode()
+
+    def look(self) -> Any:
         return self.joint.look()[self._part]
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._look(), name)
-
     def __reduce__(self) -> Any:
-        return _as_made, (self._look(),)
-
-    @classmethod
-    def __torch_function__(
-        cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        return function(*tree_map(_looked_at, args), **tree_map(_looked_at, kwargs or {}))
+        return _as_made, (self.look(),)
 
 
-def _looked_at(value: Any) -> Any:
-    return value._look() if isinstance(value, _PutOff) else value
-
-
-def _looking(name: str) -> Callable[..., Any]:
-    """Makes the method for an operator, which Python looks for in the class alone."""
-
-    def method(self: _PutOff, *args: Any) -> Any:
-        return getattr(self._look(), name)(*map(_looked_at, args))
-
-    return method
-
-
-_BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"]
-_OF_CONTAINERS = ["getitem", "setitem", "delitem", "iter", "len", "contains"]
-_OF_TENSORS = ["neg", "invert", "abs", "float", "int", "array", "lt", "le", "gt", "ge"]
-for _name in [*_BINARY, *(f"r{each}" for each in _BINARY), *_OF_CONTAINERS, *_OF_TENSORS]:
-    setattr(_PutOff, f"__{_name}__", _looking(f"__{_name}__"))
-
-
-class JointImage(_PutOff, EncodedImage):
+class JointImage(_OfPair, EncodedImage):
     """The picture of a pair that is put off."""
 
     __slots__ = ("joint",)
@@ -336,16 +311,13 @@ class JointImage(_PutOff, EncodedImage):
 
     @property
     def size(self) -> Any:
-        return self._look().size
-
-    def decode(self) -> Any:
-        return self.joint.make()[0]
+        return self.look().size
 
     def _make(self) -> tuple[Any, None]:
-        return self.joint.make()[0], None
+        return self.decode(), None
 
 
-class JointTarget(_PutOff):
+class JointTarget(_OfPair):
     """The target of a pair that is put off."""
 
     __slots__ = ("joint",)
@@ -354,6 +326,10 @@ class JointTarget(_PutOff):
 
     def __init__(self, joint: Any) -> None:
         self.joint = joint
+        self.kept = None
+
+    def __bool__(self) -> bool:
+        return bool(self.joint.given)
 
 
 def _as_made(value: Any) -> Any:
@@ -375,8 +351,7 @@ ENCODED = (*PICTURES_AND_CLIPS, JointImage)  # what stays encoded until a batch 
 
 def _collate_put_off(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     """Collates parts of pairs that another loader has fetched on this thread."""
-    made = [each.joint.make()[each._part] for each in column]
-    return collate(made, collate_fn_map=collate_fn_map)
+    return collate([each.taken() for each in column], collate_fn_map=collate_fn_map)
 
 
 default_collate_fn_map[JointImage] = default_collate_fn_map[JointTarget] = _collate_put_off

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.mapped_memory import read_view
+from fastloader.datasets.put_off import PutOff
 from fastloader.transforms._pillow import (
     decoded_indices,
     decoded_rgb,
@@ -117,7 +118,8 @@ class PictureSource:
 
 def _array_of(source: Any) -> Any:
     """Returns a tensor of bytes as an array."""
-    array = source.numpy() if callable(getattr(source, "numpy", None)) else None
+    known = not isinstance(source, PutOff) and callable(getattr(source, "numpy", None))
+    array = source.numpy() if known else None
     if array is None or array.dtype != np.uint8:
         raise _unknown(source)
     return array

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from fastloader.datasets.put_off import PutOff
+
 # ---- The containers of a batch, of any nesting, opened and rebuilt around other values.
 #
 # Mappings, namedtuples, tuples, lists, UserLists (and what derives from them) and dataclasses
@@ -153,7 +155,9 @@ def _rebuilt(
 
 
 def moves_itself(value: Any) -> bool:
-    return callable(getattr(value, "to", None)) and not isinstance(value, type)
+    if isinstance(value, type | PutOff):  # which must not be looked into
+        return False
+    return callable(getattr(value, "to", None))
 
 
 def _holds_more(value: Any) -> bool:

@@ -16,8 +16,8 @@ from pictures import import_timm, import_torchvision, plain_folder
 from PIL import Image
 from plot_files import assert_is_a_plot
 
-from fastloader import EncodedImage
 from fastloader._core.machine import extension
+from fastloader.datasets.put_off import PutOff
 from support import run_script
 
 pytest.importorskip("benchmarks.peers")  # needs the source tree
@@ -73,7 +73,7 @@ def test_every_recipe_runs_as_the_table_says(tmp_path, monkeypatch, name):
         assert type(inside).__module__.startswith("timm.")
         inside = inside.loader
     assert type(inside) is torch.utils.data.DataLoader and not original.plan
-    monkeypatch.setattr(EncodedImage, "any_made", False)
+    monkeypatch.setattr(PutOff, "any_made", False)
     assert_is_the_originals(original.loader.dataset)
     edges = EDGES.get(name, 224)
     count = 6 * module.TIMES if name == "cifar10" else 6
@@ -141,7 +141,7 @@ def test_torchvisions_second_transforms_make_the_same_recipe(
 def assert_is_the_originals(dataset):
     """A dataset and transforms in which nothing of fastloader works, except for a user's dataset that
     gives no EncodedImages."""
-    assert len(dataset[0]) == 2 and not EncodedImage.any_made
+    assert len(dataset[0]) == 2 and not PutOff.any_made
     kind = type(dataset)
     if kind.__name__ == "Cifar":
         assert kind.__mro__[1].__module__ == "torchvision.datasets.cifar"

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from fastloader import EncodedImage, FastLoader
+from fastloader import FastLoader
 from fastloader._core.batch.tree import flatten, unflatten
+from fastloader.datasets.put_off import PutOff
 from support import MEAN, STD
 
 
@@ -66,7 +67,7 @@ def test_arrays_cost_less_than_dataloader(enter_way):
 def test_normalising_on_the_cpu_costs_few_calls_more(enter_way, monkeypatch, any_made, more):
     """Once this process has made an encoded picture, every batch is looked at for them: three calls."""
     enter_way("cpu")
-    monkeypatch.setattr(EncodedImage, "any_made", any_made)
+    monkeypatch.setattr(PutOff, "any_made", any_made)
     theirs = calls_of_a_batch(DataLoader(Tiny(), 2))  # 70 with torch 2.13
     assert calls_of_a_batch(FastLoader(Tiny(), 2, mean=MEAN, std=STD)) <= theirs + more
 

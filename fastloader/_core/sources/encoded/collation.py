@@ -55,6 +55,7 @@ from fastloader.datasets.encoded import (
 )
 from fastloader.datasets.joint import ENCODED, JointImage, JointTarget, fetching
 from fastloader.datasets.picture_source import PictureSource
+from fastloader.datasets.put_off import PutOff
 from fastloader.errors import Error, NotNative
 from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
@@ -198,7 +199,7 @@ def make(batch: EncodedBatch, asked: _Asked) -> None:
 # ---- The loader's collate_fn, around which encoded pictures stay encoded.
 
 
-_KNOWN = len(OF_TORCH) + len(ENCODED) + 1  # the functions of torch's map, and ours
+_KNOWN = len(OF_TORCH) + len(ENCODED) + 2  # the functions of torch's map, and ours
 _MOST_TOLD = 64  # of the lists of `EncodedCollation._told`
 
 
@@ -260,7 +261,7 @@ class EncodedCollation:
                 if not batch.left_out:
                     batch.tree = self.collate_fn(samples)
                 return batch
-            if not EncodedImage.any_made:
+            if not PutOff.any_made:
                 if self._marks and _MASKS in sys.modules:
                     # As `_marking`, written out.
                     functions = {_mask or _mask_kind(): _collate_masks, **default_collate_fn_map}
@@ -335,8 +336,9 @@ class EncodedCollation:
             return _encoded(default_convert(tree), kept.columns, None)
         making = Making(samples if self.batched else [samples], self)
         finished = making.finished()
-        if refused and not making.made:  # somebody has looked into all pairs
-            return _made_batch(self.collate_fn(finished), len(finished), refused)
+        if not making.made:  # masks alone, or targets of pairs
+            tree = self.collate_fn(finished if self.batched else finished[0])
+            return _made_batch(tree, len(finished), refused) if refused else tree
         gets = f"collate_fn is {named(self.collate_fn)}, which gets tensors"
         if type(self.collate_fn) is Layout:
             gets = f"{self.collate_fn}, which lays out tensors"
@@ -386,7 +388,9 @@ class Making:
             alike: dict[Any, list[int]] = {}
             for row, images in enumerate(self._images):
                 if images:
-                    forms = tuple((type(each), each.form, _form_of(each)) for each in images)
+                    forms = tuple(
+                        (type(each), each.form, _form_of(each), _look_into(each)) for each in images
+                    )
                     alike.setdefault(forms, []).append(row)
             for rows in alike.values():
                 left -= self._make_together(rows, self._drawn_by)
@@ -422,10 +426,10 @@ class Making:
             laid_out = {id(each) for each in itertools.chain(*map(_outermost, self._samples))}
 
         def filled(each: Any, _key: Any) -> Any:
-            if type(each) is JointTarget:
-                return each.joint.make()[1]
-            if not _is_encoded(each):
-                return each.joint.image if type(each) is JointImage else each
+            if type(each) is JointTarget or type(each) is EncodedMask:
+                return each.taken()
+            if type(each) not in ENCODED:
+                return each
             made = next(pictures)
             if type(each) is JointImage:
                 return made
@@ -439,7 +443,8 @@ class Making:
 
     def _make_alone(self, row: int, place: int) -> None:
         image = self._images[row][place]
-        why = self._whys.setdefault(place, read_transform(image.transform).why)
+        its = _look_into(image) or read_transform(image.transform).why
+        why = self._whys.setdefault(place, its)
         self.why = self.why or why
         if self._native is not None and self._native[1] != Decode():
             mode, truncated = self._native[1].mode, self._native[1].truncated
@@ -448,7 +453,7 @@ class Making:
                 f"{image} is made by Python: {why}"
             )
         try:
-            self._pictures[row][place] = image.decode()
+            self._pictures[row][place] = image.taken()
         except Exception as error:
             if self._policy.on_error == "raise":
                 raise
@@ -463,7 +468,7 @@ class Making:
         count = len(self._images[rows[0]])
         for place in range(count):
             column = [self._images[row][place] for row in rows]
-            refused = taken.add(number, column, own_sizes=True)
+            refused = _look_into(column[0]) or taken.add(number, column, own_sizes=True)
             if refused is None:
                 places.append(place)
             else:
@@ -558,7 +563,8 @@ def _change() -> str:
 
 def _map(kept: Keeping) -> dict[Any, Any]:
     """Returns torch's map of collating functions. The functions of others get pictures that are made."""
-    others = [kinds for kinds in other_kinds() if kinds not in (*ENCODED, JointTarget)]
+    ours = *ENCODED, JointTarget, EncodedMask
+    others = [kinds for kinds in other_kinds() if kinds not in ours]
     return {
         **default_collate_fn_map,
         **{kinds: kept.making(default_collate_fn_map[kinds]) for kinds in others},
@@ -609,6 +615,8 @@ def _places(tree: Any) -> list[int]:
 
 
 def _keep(value: Any, kept: Keeping) -> Any:
+    if type(value) is EncodedMask:
+        return value.taken()
     return kept.keep([value]) if type(value) in ENCODED else value
 
 
@@ -617,7 +625,7 @@ def _encoded_in(sample: Any) -> list[EncodedImage]:
     found: list[EncodedImage] = []
 
     def note(each: Any, _key: Any) -> Any:
-        if _is_encoded(each):
+        if type(each) in ENCODED:
             found.append(each)
         return each
 
@@ -625,9 +633,14 @@ def _encoded_in(sample: Any) -> list[EncodedImage]:
     return found
 
 
-def _is_encoded(value: Any) -> bool:
-    """Returns whether it is a picture or a clip that nobody has made yet."""
-    return type(value) in ENCODED and not (type(value) is JointImage and value.joint.made)
+def _look_into(image: EncodedImage) -> str | None:
+    """Returns why what comes out for a picture or a clip is made already; None if it is not."""
+    if type(image) is JointImage:
+        return "the dataset looks into the pair of transformed()" if image.joint.made else None
+    return None if image.kept is None else _LOOK
+
+
+_LOOK = "the dataset looks into an encoded picture"
 
 
 def _outermost(sample: Any) -> list[Any]:
@@ -640,7 +653,7 @@ def _outermost(sample: Any) -> list[Any]:
 
 def _has_encoded(value: Any) -> bool:
     """Returns whether there is an encoded picture, or what belongs to one, in a sample."""
-    if type(value) in ENCODED or type(value) is JointTarget:
+    if type(value) in ENCODED or type(value) in (JointTarget, EncodedMask):
         return True
     if isinstance(value, Mapping):
         return any(map(_has_encoded, value.values()))
@@ -708,6 +721,9 @@ class TakenApart:
             refused = _check_alike(column) or _find_followers(column, of_column, followers)
             if refused:
                 return refused
+        for image in column:
+            if image.kept is not None:
+                return _LOOK
         first, self.last = column[0], len(self.columns)
         self._append(number, column, [each.encoded_chain for each in of_column])
         made = self.columns[-1]
@@ -792,4 +808,4 @@ def _replaced(value: Any, finished: dict[int, Any]) -> Any:
 
 
 def _make_column(column: list[EncodedImage], samples: int | None) -> Any:
-    return column[0].decode() if samples is None else collated(column, default_collate_fn_map)
+    return column[0].taken() if samples is None else collated(column, default_collate_fn_map)
