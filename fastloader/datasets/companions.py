@@ -177,7 +177,7 @@ class EncodedMask(_Follower, PutOff):
             OSError: for a file that cannot be read or decoded.
             ValueError: for one that is no mask, or has an index of more bits.
         """
-        return self.named(self._indices())
+        return self.named(self._indices()[None])
 
     def _indices(self) -> torch.Tensor:
         carried = np.asarray(self._source.open_rgb())
@@ -185,7 +185,7 @@ class EncodedMask(_Follower, PutOff):
         return torch.from_numpy(indices)
 
     def named(self, indices: torch.Tensor) -> torch.Tensor:
-        """Returns the classes of indices that came out of v2, of shape (H, W).
+        """Returns the classes of indices that came out of v2, which are of shape (1, H, W).
 
         Raises:
             ValueError: for an index of more bits.

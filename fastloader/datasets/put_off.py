@@ -78,10 +78,10 @@ class PutOff:
         return True
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        made = self.look()
-        if copy is None:  # always, before numpy 2
-            return np.asarray(made, dtype=dtype)
-        return np.array(made, dtype=dtype, copy=copy)
+        # Of its own memory: where torch sends what is kept to another process, it moves the tensor's, and
+        # an array over that would be left with none.
+        array = np.asarray(self.look(), dtype=dtype)
+        return array if copy is False else array.copy()
 
     def __dlpack__(self, **options: Any) -> Any:
         """Gives what ``torch.as_tensor`` asks for."""
