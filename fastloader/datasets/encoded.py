@@ -49,33 +49,45 @@ from fastloader.transforms.tensors import erased, numbered
 
 
 class EncodedPlace:
-    """Stands in a batch for column number ``column`` of encoded pictures. It is no dataclass, because
-    those are opened like other containers."""
+    """Stands in a batch for column number ``column`` of encoded pictures: for all that comes out there,
+    or for a ``part`` of it, the pictures ("image") or those that follow them under a key. It is no
+    dataclass, because those are opened like other containers."""
 
-    __slots__ = ("column",)
+    __slots__ = ("column", "part")
 
-    def __init__(self, column: int) -> None:
+    def __init__(self, column: int, part: Any = None) -> None:
         self.column = column
+        self.part = part
+
+    def of(self, columns: Sequence[Any]) -> Any:
+        """Returns what stands in its place once the columns are made."""
+        made = columns[self.column]
+        return made if self.part is None else made[self.part]
 
 
 class Keeping:
     """Keeps encoded pictures encoded: while it is entered, a place stands for each column of them in the
     batches that this thread collates. Attributes: ``columns``, the `EncodedImage`s of each column that
-    is kept; ``made``, how many pictures were made meanwhile; ``why``, what ``refusal`` returned. It is
-    asked at the first picture, and says why all pictures are to be made; an empty answer keeps them."""
+    is kept; ``made``, how many pictures were made meanwhile; ``why``, what ``refusal`` returned, or why
+    some were made all the same; ``pairs``, the columns of pictures of `transformed`, by the id of the
+    pair of the first sample. ``refusal`` is asked at the first picture, and says why all pictures are to
+    be made; an empty answer keeps them."""
 
     def __init__(self, refusal: Callable[[], str] = str) -> None:
         self.columns: list[list[Any]] = []
         self.made = 0
-        self.why: str | None = None  # before the first picture
+        self.why = ""
+        self.pairs: dict[int, int] = {}
         self._refusal = refusal
+        self._refused: bool | None = None  # before the first picture
         self._passing_on = False  # while a function runs that knows no places
 
     def keeps(self) -> bool:
         """Returns whether pictures that are collated now stay encoded."""
-        if self.why is None:
+        if self._refused is None:
             self.why = self._refusal()
-        return not self.why and not self._passing_on
+            self._refused = bool(self.why)
+        return not self._refused and not self._passing_on
 
     def keep(self, column: list[Any]) -> EncodedPlace:
         self.columns.append(column)

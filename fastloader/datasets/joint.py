@@ -3,6 +3,7 @@ is put off until a FastLoader makes the batch."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -15,6 +16,9 @@ from fastloader.datasets.companions import EncodedMask
 from fastloader.datasets.encoded import (
     PICTURES_AND_CLIPS,
     EncodedImage,
+    EncodedPlace,
+    count_pictures,
+    keeping,
     read_transform,
 )
 from fastloader.datasets.put_off import PutOff
@@ -164,25 +168,31 @@ class Joint:
     def finish(self, image: Any, target: Any) -> None:
         self.image, self.target, self.made = image, target, True
 
-    def masks(self) -> dict[Any, EncodedMask]:
-        """Returns the masks that follow the picture.
+    def masks(self, stacked: bool) -> dict[Any, EncodedMask]:
+        """Returns the masks that follow the picture. ``stacked``: whether default_collate stacks them
+        before anything else of the target could be moved.
 
         Raises:
             NotNative: if the picture, or what is in the target, cannot go natively.
         """
         self.parts = split(self.transforms)
         read = read_transform(self.parts.picture)
-        if not (read.whole or read.own_sizes):
+        if not (read.whole or (read.own_sizes and not stacked)):
             raise NotNative(read.why)
+        if stacked and self.parts.target:
+            raise NotNative(f"{shown(self.parts.target[0])}: {_STACKED}")
         (read.own_sizes or read).follower(Following(1, TORCH_NEAREST, True))
         masks: dict[Any, EncodedMask] = {}
-        pictures = [kind for place in _PICTURES if (kind := identity.found(*place)) is not None]
+        pictures = _kinds(_PICTURES)
+        moved = _kinds(_MOVED) if stacked else ()
 
         def note(value: Any) -> Any:
             if type(value) is EncodedMask:
                 masks[len(masks)] = value
             elif isinstance(value, (EncodedImage, *pictures)):
                 raise NotNative("the target has a picture, too")
+            elif isinstance(value, moved):
+                raise NotNative(f"{type(value).__name__} in the target: {_STACKED}")
             return value
 
         _mapped(self.given, note)
@@ -195,7 +205,7 @@ class Joint:
 
         picture = made["image"] if isinstance(made, dict) else made
         count = 0
-        moved_kinds = tuple(kind for each in _MOVED if (kind := identity.found(*each)) is not None)
+        moved_kinds = _kinds(_MOVED)
 
         def moved(value: Any) -> Any:
             nonlocal count
@@ -210,6 +220,14 @@ class Joint:
         for step in self.parts.target:
             _image, target = step(stand_in, target)
         self.finish(picture, target)
+
+
+_STACKED = "under default_collate nothing is moved but pictures and EncodedMasks"
+
+
+def _kinds(places: Sequence[tuple[str, str]]) -> tuple[Any, ...]:
+    """Returns those of torchvision's classes that there are."""
+    return tuple(kind for place in places if (kind := identity.found(*place)) is not None)
 
 
 def _open_mask(value: Any) -> Any:
@@ -336,11 +354,16 @@ def _as_made(value: Any) -> Any:
     return value
 
 
-class _Fetching(threading.local):
-    """Says whether this thread fetches the samples of a batch, and will finish what is put off until
-    then; and why it did not put off a pair, if so."""
+# What becomes of pairs in the samples of a batch: they are finished for who collates samples, or what
+# default_collate makes of them is finished by the loop.
+FINISHED, STACKED = "finished", "stacked"
 
-    under_way = False
+
+class _Fetching(threading.local):
+    """Says what becomes of what is put off while this thread fetches the samples of a batch, empty if it
+    does not; and why it did not put off a pair, if so."""
+
+    under_way = ""
     refused = ""
 
 
@@ -349,15 +372,64 @@ fetching = _Fetching()
 ENCODED = (*PICTURES_AND_CLIPS, JointImage)  # what stays encoded until a batch is made
 
 
-def _collate_put_off(column: list[Any], *, collate_fn_map: Any = None) -> Any:
-    """Collates parts of pairs that another loader has fetched on this thread."""
-    return collate([each.taken() for each in column], collate_fn_map=collate_fn_map)
+def _collate_images(column: list[Any], *, collate_fn_map: Any = None) -> Any:
+    """Collates the pictures of pairs for default_collate."""
+    kept = keeping()
+    if kept is None:  # another loader has fetched them on this thread
+        return _collate_made(column, collate_fn_map)
+    known = all(type(each) is JointImage for each in column)
+    if not known or not kept.keeps() or any(each.joint.made for each in column):
+        kept.made += count_pictures([each for each in column if type(each) is JointImage])
+        kept.why = kept.why or "the pairs of transformed() are made before the batch"
+        return _collate_made(column, collate_fn_map)
+    place = kept.keep(column)
+    kept.pairs[id(column[0].joint)] = place.column
+    return EncodedPlace(place.column, "image") if column[0].with_ else place
 
 
-default_collate_fn_map[JointImage] = default_collate_fn_map[JointTarget] = _collate_put_off
+def _collate_targets(column: list[Any], *, collate_fn_map: Any = None) -> Any:
+    """Collates the targets of pairs for default_collate: with places for the masks that follow pictures
+    which are kept."""
+    kept = keeping()
+    if kept is None or not kept.keeps():
+        return _collate_made(column, collate_fn_map)
+    place = kept.pairs.get(id(getattr(column[0], "joint", None)))
+    pictures = [] if place is None else kept.columns[place]
+    joints: list[Any] = [each.joint if type(each) is JointTarget else None for each in column]
+    if place is None or not _are_same(joints, [each.joint for each in pictures]):
+        return _collate_made(column, collate_fn_map)
+    functions = {**collate_fn_map, EncodedPlace: _collate_places}
+    return collate([_placed(each.given, place) for each in joints], collate_fn_map=functions)
+
+
+def _placed(target: Any, column: int) -> Any:
+    """Copies a target with places in the stead of its masks."""
+    count = itertools.count()
+    return _mapped(
+        target,
+        lambda each: EncodedPlace(column, next(count)) if type(each) is EncodedMask else each,
+    )
+
+
+def _collate_places(column: list[Any], *, collate_fn_map: Any = None) -> Any:
+    return column[0]
+
+
+def _collate_made(column: list[Any], collate_fn_map: Any) -> Any:
+    return collate(
+        [each.taken() if isinstance(each, PutOff) else each for each in column],
+        collate_fn_map=collate_fn_map,
+    )
+
+
+default_collate_fn_map[JointImage] = _collate_images
+default_collate_fn_map[JointTarget] = _collate_targets
 
 
 # ---- The function.
+
+
+_TARGETS = (dict, list, tuple, EncodedMask)  # what may be put off
 
 
 def transformed(transforms: Callable[[Any, Any], Any], image: Any, target: Any) -> tuple[Any, Any]:
@@ -370,19 +442,21 @@ def transformed(transforms: Callable[[Any, Any], Any], image: Any, target: Any) 
             target = {"boxes": boxes, "labels": self.labels[i], "masks": EncodedMask(self.masks[i])}
             return fastloader.transformed(self.transforms, image, target)
 
-    Anywhere else than in a FastLoader that has a collate_fn of your own or a ``batch=``, it is done at
-    once, and the picture is Pillow's RGB picture. There the pair stands for itself until the samples of
-    the batch are fetched: then the picture, and every `EncodedMask` in the target, are decoded and moved
-    natively under one draw, and boxes, key points and masks of tensors are moved by torchvision's own
-    functions. If anything looks into the pair before, or a step is not native, the transform itself
-    makes it in the worker.
+    Anywhere else than in a FastLoader it is done at once, and the picture is Pillow's RGB picture. In a
+    FastLoader the pair stands for itself until the samples of the batch are fetched: then the picture,
+    and every `EncodedMask` in the target, are decoded and moved natively under one draw, straight into
+    the batch of the default collate. For a collate_fn of your own and for ``batch=``, boxes, key points
+    and masks of tensors are moved by torchvision's own functions. If anything looks into the pair
+    before, or a step is not native, the transform itself makes it in the worker; so it does under the
+    default collate if there is something else to move than masks that are encoded, or if pictures have
+    several sizes.
 
     Args:
         transforms: A transform of torchvision.transforms.v2, or any function of a picture and a target.
         image: An `EncodedImage` without a transform, a path, or encoded bytes; anything else goes to
             ``transforms`` as it is.
-        target: What v2 takes besides: dicts, lists and tuples of tv_tensors and others. An `EncodedMask`
-            becomes a tv_tensors.Mask of shape (H, W).
+        target: What v2 takes besides: dicts, lists and tuples of tv_tensors and others, or one of
+            these. An `EncodedMask` becomes a tv_tensors.Mask of shape (H, W).
 
     Returns:
         What ``transforms`` returns, or a pair that becomes it.
@@ -399,11 +473,12 @@ def transformed(transforms: Callable[[Any, Any], Any], image: Any, target: Any) 
         made: tuple[Any, Any] = transforms(image, target)
         return made
     joint = Joint(transforms, image, target)
-    if not fetching.under_way or type(target) is not dict:
+    under_way = fetching.under_way
+    if not under_way or type(target) not in _TARGETS:
         return joint.make()
     try:
         with identity.one_look():
-            masks = joint.masks()
+            masks = joint.masks(under_way == STACKED)
     except NotNative as refusal:
         fetching.refused = str(refusal)
         return joint.make()

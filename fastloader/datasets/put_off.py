@@ -78,8 +78,8 @@ class PutOff:
         return True
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        # Of its own memory: where torch sends what is kept to another process, it moves the tensor's, and
-        # an array over that would be left with none.
+        # Of its own memory: where torch sends what is kept to another process, it moves the tensor's,
+        # and an array over that would be left with none.
         array = np.asarray(self.look(), dtype=dtype)
         return array if copy is False else array.copy()
 

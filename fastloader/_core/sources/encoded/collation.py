@@ -53,7 +53,14 @@ from fastloader.datasets.encoded import (
     count_pictures,
     read_transform,
 )
-from fastloader.datasets.joint import ENCODED, JointImage, JointTarget, fetching
+from fastloader.datasets.joint import (
+    ENCODED,
+    FINISHED,
+    STACKED,
+    JointImage,
+    JointTarget,
+    fetching,
+)
 from fastloader.datasets.picture_source import PictureSource
 from fastloader.datasets.put_off import PutOff
 from fastloader.errors import Error, NotNative
@@ -79,9 +86,8 @@ class KeyedIndex:
         samples: int,
         normalization: Normalization | None,
         token: str,
-        finishes: bool,
     ) -> None:
-        self._request = index, keys, position, samples, normalization, token, finishes
+        self._request = index, keys, position, samples, normalization, token
 
     def arrived(self, dataset: Any = None) -> Any:
         """Returns the index batch, on the thread that makes its samples. ``dataset``: the one that does;
@@ -146,10 +152,8 @@ def _arrived(
     samples: int,
     normalization: Normalization | None,
     token: str,
-    finishes: bool,
     dataset: Any = None,
 ) -> Any:
-    fetching.under_way = finishes
     asked = _asked(token)
     asked.dataset = dataset
     info = get_worker_info()
@@ -210,6 +214,13 @@ _SIZES = (
 )
 
 
+def puts_off(collate_fn: Callable[[Any], Any], batched: bool) -> str:
+    """Returns what becomes of what is put off in the samples of a batch, for `fetching`."""
+    if not batched:
+        return ""
+    return STACKED if collate_fn is default_collate else FINISHED
+
+
 class EncodedCollation:
     """Collates samples by ``collate_fn``. If that is torch's own, pictures stay encoded for the decode
     threads of the loader, unless something is to be done to them that only Python knows. Any other one
@@ -226,7 +237,8 @@ class EncodedCollation:
         normalizes: whether the delivery normalises images. Then what torch's collate_fn makes of
             tv_tensors.Mask, which is a plain tensor, is marked as a `MaskLeaf`.
 
-    Attributes: ``token``, by which the index batches of its loader are known.
+    Attributes: ``token``, by which the index batches of its loader are known; ``puts_off``, what becomes
+    of what is put off in the samples that it gets, for `fetching`.
     """
 
     def __init__(
@@ -249,9 +261,10 @@ class EncodedCollation:
         # What the loop is told, by whom the pictures of a batch are made.
         self._told: dict[tuple[Made, ...], tuple[Told, ...]] = {}
         self._marks = normalizes and collate_fn is default_collate
+        self.puts_off = puts_off(collate_fn, batched)
 
     def __call__(self, samples: Any) -> Any:
-        fetching.under_way = False
+        fetching.under_way = ""
         # One try for all ways, because a call more is much beside a small batch.
         try:
             notes = take_notes() if self._noted else None
@@ -276,9 +289,14 @@ class EncodedCollation:
                     if self._marks and _MASKS in sys.modules:  # as `_marking`, again
                         functions = {_mask or _mask_kind(): _collate_masks, **functions}
                     tree = collate(samples, collate_fn_map=functions)
+                refused, fetching.refused = fetching.refused, ""
                 if not keeping.columns and not keeping.made:
-                    return tree
-                batch = _kept_batch(samples, tree, keeping, self._marks)
+                    if not refused:
+                        return tree
+                    batch = _made_batch(tree, len(samples), refused)
+                else:
+                    keeping.why = refused or keeping.why
+                    batch = _kept_batch(samples, tree, keeping, self._marks)
             else:
                 batch = self._collated(samples)
         except RuntimeError as error:
@@ -511,9 +529,9 @@ class Making:
         (number,), (seed,) = drawn_by.numbers, drawn_by.seeds
         for other in draw_others(seed, number, len(dataset)):
             try:
-                fetching.under_way = True
+                fetching.under_way = FINISHED
                 sample = dataset[other]
-                fetching.under_way = False
+                fetching.under_way = ""
                 making = Making([sample], self._collation)
                 making._policy = NotedPolicy("raise")
                 making._drawn_by = DrawnBy([other], [sample_key(dataset, other, row)], [seed])
@@ -536,8 +554,14 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping, marks: bool) -> EncodedB
     why = kept.why or "a function of default_collate_fn_map gets tensors"
     if not kept.columns:
         return _made_batch(tree, kept.made, why)
+    hidden = "they stand where default_collate hides them"
+    batch = None
     if _places(tree) == list(range(len(kept.columns))):
-        batch = _encoded(tree, kept.columns, len(samples))
+        try:
+            batch = _encoded(tree, kept.columns, len(samples))
+        except NotNative as refusal:  # of pairs
+            hidden = str(refusal)
+    if batch is not None:
         if kept.made:
             batch.made, batch.why = batch.made + kept.made, batch.why or why
             # Those of which a function's containers were made are not told from the others.
@@ -549,7 +573,7 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping, marks: bool) -> EncodedB
     if marks and _MASKS in sys.modules:
         functions = _marking(functions)
     tree = collate(samples, collate_fn_map=functions)
-    return _made_batch(tree, made, "they stand where default_collate hides them")
+    return _made_batch(tree, made, hidden)
 
 
 def _change() -> str:
@@ -611,7 +635,7 @@ def _places(tree: Any) -> list[int]:
         return each
 
     rebuild(tree, note)
-    return found
+    return [*dict.fromkeys(found)]  # several parts of one may stand in it
 
 
 def _keep(value: Any, kept: Keeping) -> Any:
@@ -676,6 +700,8 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
         if refused is None:
             finished[place] = EncodedPlace(taken.last)
             continue
+        if type(column[0]) is JointImage:
+            raise NotNative(refused)
         finished[place] = _make_column(column, samples)
         made += count_pictures(column)
         why = why or refused
@@ -804,7 +830,10 @@ def _find_followers(
 
 
 def _replaced(value: Any, finished: dict[int, Any]) -> Any:
-    return finished[value.column] if type(value) is EncodedPlace else value
+    if type(value) is not EncodedPlace:
+        return value
+    made = finished[value.column]
+    return EncodedPlace(made.column, value.part) if type(made) is EncodedPlace else made
 
 
 def _make_column(column: list[EncodedImage], samples: int | None) -> Any:

@@ -440,7 +440,7 @@ class PendingPictures:
     def _filled(self, value: Any, key: Key, columns: list[Any]) -> Any:
         if type(value) is not EncodedPlace:
             return value
-        made = columns[value.column]
+        made = value.of(columns)
         # A picture that is the sample itself may come out as a dict or a list.
         self.places.update(outermost_keys(made) if key is None else [key])
         return made

@@ -9,7 +9,7 @@ from collections import UserList
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fastloader.datasets.joint import ENCODED
+from fastloader.datasets.joint import ENCODED, JointImage, JointTarget
 
 
 class Made(NamedTuple):
@@ -39,15 +39,21 @@ def told_of(sample: Any, made: Sequence[Made]) -> tuple[Told, ...]:
     """Lists the parts of a sample, of whose encoded pictures the first is ``made`` by this, and so on;
     those behind the last as the last. Pictures that stand side by side and are alike are one part."""
     by_whom = itertools.chain(made, itertools.repeat(made[-1]))
+    following: dict[int, Made] = {}  # by the ids of masks in the targets of pairs
     found: list[Told] = []
     for part, leaves in itertools.groupby(_leaves(sample), lambda each: each[0]):
         pictures: list[Told] = []
         rest = False
         for _part, place, leaf in leaves:
-            if type(leaf) not in ENCODED:
+            if type(leaf) in ENCODED:
+                its = next(by_whom)
+                if type(leaf) is JointImage:
+                    following |= {id(mask): its for mask in leaf.with_.values()}
+            elif id(leaf) in following:
+                its = following[id(leaf)]
+            else:
                 rest = True
                 continue
-            its = next(by_whom)
             if pictures and pictures[-1].made == its:
                 pictures[-1] = pictures[-1]._replace(last=place)
             else:
@@ -101,6 +107,8 @@ def _leaves(sample: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _below(place: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if type(value) is JointTarget:
+        value = value.joint.given
     items = _items(value)
     if not items:  # no container, or an empty one
         yield place, value

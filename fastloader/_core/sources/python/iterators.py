@@ -76,9 +76,10 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, LoaderItera
             try:
                 data = super()._next_data()
             except Exception as error:
-                fetching.under_way = False  # this is the loop's thread
                 name_sample(error)
                 raise
+            finally:
+                fetching.under_way = ""  # this is the loop's thread
             if type(data) is EncodedBatch:
                 self.encoded.begin(0, data)
             now = time.perf_counter()

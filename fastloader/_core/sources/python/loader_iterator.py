@@ -37,6 +37,7 @@ from fastloader._core.sources.encoded.collation import EncodedCollation, KeyedIn
 from fastloader._core.sources.encoded.epoch import EncodedPictures, stop
 from fastloader._core.sources.python.arguments import LoaderView
 from fastloader._core.sources.python.stateful import EpochForWorker
+from fastloader.datasets.joint import STACKED, fetching
 from fastloader.errors import Error
 from fastloader.transforms._job import Decode
 
@@ -72,7 +73,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
     _in_processes = False  # whether worker processes make the samples
     _workers_make = False  # whether they make the pictures, too
     _lays_out = False  # whether the loader's `Layout` collates
-    _token = ""  # of the `EncodedCollation`
+    _token = _puts_off = ""  # of the `EncodedCollation`
     _keys_go_along = False  # whether what makes the samples gets the keys of their draws
     _notes_arrivals = False  # whether it notes which batch came, if that need not be the next one
 
@@ -145,7 +146,6 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
                 decode = Decode(loader.decode, loader.truncated)
                 native = decode_threads_beside(loader), decode
             self._keys_go_along = self._workers_make or collate_fn is not default_collate
-            self._finishes = collate_fn is not default_collate and loader._auto_collation
             collate = EncodedCollation(
                 collate_fn,
                 self._workers_make,
@@ -155,7 +155,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
                 batched=loader._auto_collation,
                 normalizes=loader._runtime.normalization is not None,
             )
-            self._token = collate.token
+            self._token, self._puts_off = collate.token, collate.puts_off
         dataset = loader.dataset if making else self._dataset
         self._undelivered = None
         # The epoch must not hold the iterator, which would then live until garbage is collected.
@@ -218,9 +218,10 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
         if self._keys_go_along and self._seeds is None:
             count = encoded.position - position
             token = self._token
-            wanted, finishes = encoded.wanted, self._finishes
-            keyed = KeyedIndex(index, encoded.keys(), position, count, wanted, token, finishes)
-            return keyed if self._num_workers else keyed.arrived(self._dataset)
+            keyed = KeyedIndex(index, encoded.keys(), position, count, encoded.wanted, token)
+            index = keyed if self._num_workers else keyed.arrived(self._dataset)
+        if not self._num_workers:  # this thread fetches, next
+            fetching.under_way = self._puts_off
         return index
 
     def _note_arrival(self, number: Any, data: Any) -> None:
@@ -364,4 +365,10 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
 
 def _made(dataset: Any, collate: Any, index: Any, batched: bool) -> Any:
     """A batch of one sample, or a sample that is not batched."""
-    return EncodedCollation(collate)([dataset[index]] if batched else dataset[index])
+    collation = EncodedCollation(collate)
+    fetching.under_way = STACKED if batched else ""
+    try:
+        sample = dataset[index]
+    finally:
+        fetching.under_way = ""
+    return collation([sample] if batched else sample)

@@ -29,9 +29,11 @@ from fastloader._core.batch.tree import is_dense, is_leaf
 from fastloader._core.machine import extension, limits
 from fastloader._core.machine.limits import out_of_files
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.order.loader import Loader
+from fastloader._core.order.loader import Loader, collation_of
+from fastloader._core.sources.encoded.collation import puts_off
 from fastloader._core.sources.python.arguments import LoaderView
 from fastloader._core.sources.python.processes import Ending, Inbox
+from fastloader.datasets.joint import fetching
 from fastloader.errors import Error
 
 # ---- What crosses the workers' queue in place of a batch.
@@ -526,17 +528,25 @@ class LoaderQueue:
     """One of the iterator's queues. The main process puts index batches, and each goes with a slot, if
     there are slots. A worker puts batches. Everything else passes unchanged.
 
-    ``results``: the queue of the batches; None for that one itself.
+    Args:
+        results: the queue of the batches; None for that one itself.
+        puts_off: what becomes of what is put off in samples, for `fetching`.
     """
 
     def __init__(
-        self, queue: Any, slots: SharedSlots | None, ending: Ending, results: LoaderQueue | None
+        self,
+        queue: Any,
+        slots: SharedSlots | None,
+        ending: Ending,
+        results: LoaderQueue | None,
+        puts_off: str,
     ) -> None:
         self._home = HomeProcess()
         self._queue = queue
         self._slots = slots
         self._ending = ending
         self._results = results
+        self._puts_off = puts_off
         self._inbox = Inbox(queue)
         # (message, number, what came) of a message that is not opened yet: Ctrl-C may end the opening.
         self._came: tuple[Any, int, Any] | None = None
@@ -603,26 +613,33 @@ class LoaderQueue:
         if self._in_child is None:
             sender = None if self._slots is None else self._slots.sender()
             results = None if self._results is None else self._results._forked()
-            self._in_child = WorkerQueue(self._queue, sender, self._ending, results)
+            self._in_child = WorkerQueue(self._queue, sender, self._ending, results, self._puts_off)
         return self._in_child
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
 
     def __reduce__(self) -> Any:
-        return WorkerQueue, (self._queue, self._slots, self._ending, self._results)
+        own = self._queue, self._slots, self._ending, self._results, self._puts_off
+        return WorkerQueue, own
 
 
 class WorkerQueue:
     """One of the iterator's queues, as the worker process sees it."""
 
     def __init__(
-        self, queue: Any, sender: Sender | None, ending: Ending, results: WorkerQueue | None
+        self,
+        queue: Any,
+        sender: Sender | None,
+        ending: Ending,
+        results: WorkerQueue | None,
+        puts_off: str,
     ) -> None:
         self._queue = queue
         self._sender = sender
         self._ending = ending
         self._results = results
+        self._puts_off = puts_off
         self._inbox: Inbox | None = None
 
     def put(self, item: Any) -> None:
@@ -659,6 +676,7 @@ class WorkerQueue:
             assert self._results is not None
             self._results.put((number, index))
             raise Empty  # torch's worker loop asks for the next
+        fetching.under_way = self._puts_off  # which torch's worker loop does next
         return number, index
 
     def __getattr__(self, name: str) -> Any:
@@ -668,9 +686,10 @@ class WorkerQueue:
 class Context:
     """A multiprocessing context that gives such queues and remembers its processes."""
 
-    def __init__(self, base: Any, slots: SharedSlots | None) -> None:
+    def __init__(self, base: Any, slots: SharedSlots | None, puts_off: str) -> None:
         self._base = base
         self._slots = slots
+        self._puts_off = puts_off
         self._ending = Ending()
         self._results: LoaderQueue | None = None
         self.processes: list[Any] = []
@@ -681,7 +700,8 @@ class Context:
     def Queue(self) -> LoaderQueue:
         """Makes a queue. torch asks for the queue of the batches first, and then for one of indices for
         each worker."""
-        made = LoaderQueue(self._base.Queue(), self._slots, self._ending, self._results)
+        queue = self._base.Queue()
+        made = LoaderQueue(queue, self._slots, self._ending, self._results, self._puts_off)
         if self._results is None:
             self._results = made
         return made
@@ -726,7 +746,8 @@ class LoaderSlots:
         slots = self._take(loader.num_workers, loader.prefetch_factor)
         if os.name != "posix":
             return make(loader)
-        context = Context(loader.multiprocessing_context or torch.multiprocessing, slots)
+        base = loader.multiprocessing_context or torch.multiprocessing
+        context = Context(base, slots, puts_off(collation_of(loader), loader._auto_collation))
         iterator = make(LoaderView(loader, multiprocessing_context=context))
         if slots is None:
             return iterator

@@ -20,11 +20,12 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning import LowPriorityWorker
 from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.sources import worker_info
-from fastloader._core.sources.encoded.collation import KeyedIndex
+from fastloader._core.sources.encoded.collation import EncodedCollation, KeyedIndex
 from fastloader._core.sources.encoded.epoch import EncodedPictures
 from fastloader._core.sources.python.arguments import LoaderView, named_arguments
 from fastloader._core.sources.python.iterators import WorkerIterator
 from fastloader._core.sources.python.naming import name_sample
+from fastloader.datasets.joint import fetching
 
 # ---- What a worker thread does: fetch batches until the iterator tells it to end.
 
@@ -36,7 +37,7 @@ def work(
     data_queue: Any,
     done_event: process.Stop,
     auto_collation: bool,
-    collate_fn: Callable[[Any], Any],
+    collate_fn: EncodedCollation,
     drop_last: bool,
     base_seed: int,
     init_fn: Callable[[int], None] | None,
@@ -48,6 +49,7 @@ def work(
     where = f"in DataLoader worker thread {worker_id}"
     process.become(done_event)
     worker_info.become(worker_info.make_info(worker_id, num_workers, base_seed, dataset))
+    puts_off = collate_fn.puts_off
     fetcher: Any = None
     failed: ExceptionWrapper | None = None
 
@@ -84,6 +86,7 @@ def work(
             data = failed
         else:
             try:
+                fetching.under_way = puts_off
                 data = fetcher.fetch(index.arrived() if isinstance(index, KeyedIndex) else index)
             except BaseException as error:  # SystemExit too, which would end the thread unseen
                 if isinstance(error, StopIteration) and dataset_kind == _DatasetKind.Iterable:

@@ -37,7 +37,9 @@ from fastloader._core.pictures.in_place import InPlace
 from fastloader._core.pictures.notes import NotedPolicy, PictureNotes
 from fastloader._core.pictures.repair import ImageRepair
 from fastloader._core.pictures.store import FolderStore
+from fastloader._core.sources.encoded.collation import EncodedCollation
 from fastloader._core.sources.python.naming import name_sample
+from fastloader.datasets.joint import fetching
 from fastloader.errors import Error
 from fastloader.transforms._job import Decode
 from fastloader.transforms._normalization import Normalization
@@ -396,7 +398,7 @@ class Setup:
     kind: int
     dataset: Any
     auto_collation: bool
-    collate_fn: Callable[[Any], Any]
+    collate_fn: EncodedCollation
     drop_last: bool
     base_seed: int
     init_fn: Callable[[int], None] | None
@@ -535,6 +537,7 @@ class Session:
             return self._failed
         index = pickle.loads(message)
         try:
+            fetching.under_way = self._setup.collate_fn.puts_off
             return self._fetcher.fetch(index)
         except StopIteration:
             if self._setup.kind != dataloader._DatasetKind.Iterable:
