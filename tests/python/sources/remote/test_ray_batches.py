@@ -6,9 +6,9 @@ import json
 
 import pytest
 import torch
-from encoded_samples import CROP, Captions, paths_below
+from encoded_samples import CROP, Captions, Scenes, paths_below
 from image_source import image_source
-from pictures import random_folder
+from pictures import import_torchvision, random_folder
 from ray_cluster import Drawing, DrawingStream, cluster_of, counts, on_ray
 from torch.utils.data import DistributedSampler
 
@@ -275,6 +275,38 @@ def test_pictures_for_a_function(cluster, folder):
                 plan = loader.plan()
                 assert "2 Ray actors" in plan and "1 decode thread in each" in plan
             same(two_epochs(loader), right)
+
+
+def in_a_list(samples):
+    return samples
+
+
+LAYOUTS = {
+    "default": {},
+    "function": {"collate_fn": in_a_list},
+    "list": {"batch": "list"},
+    "pad": {"batch": "pad"},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("part", ["companions", "clips", "pairs"])
+def test_samples_of_several_parts(cluster, tmp_path, part, layout):
+    if part == "pairs":
+        import_torchvision()
+    Scenes.write(tmp_path)
+    dataset, options = Scenes(tmp_path, part), {"shuffle": True, **LAYOUTS[layout]}
+    if (part, layout) == ("clips", "pad"):
+        pytest.skip("a clip is no picture, which batch='pad' wants")
+    loader = FastLoader(dataset, 3, num_workers=2, **options)
+    right = two_epochs(loader)
+    made = "straight into the batch" if layout == "default" else "made natively"
+    pictures = [line for line in parts(loader) if line.startswith("  pictures")]
+    assert native is None or (pictures and all(made in line for line in pictures))
+    with on_ray(dataset, 3, **options) as loader:
+        same(two_epochs(loader), right)
+        others = [line for line in parts(loader) if line.startswith("  pictures")]
+        assert native is None or (others and all(made in line for line in others))
 
 
 @pytest.mark.parametrize("collate_fn", [None, by_hand], ids=["default", "by hand"])
