@@ -129,7 +129,8 @@ class Handoff:
         memory: where a source that does not fill slots may make tensors; None for its own memory.
         depth: how many batches to make ahead without slots; None leaves it to the source.
         copied: whether the delivery copies every tensor of a batch and then drops the batch, so that a
-            source may give memory that it only lends.
+            source may give memory that it only lends. Then it may also give a `StoredMask` in the place
+            of a mask.
     """
 
     statistics: Statistics

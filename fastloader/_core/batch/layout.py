@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from fastloader._core.batch.tree import open_dataclass
+from fastloader._core.batch.tree import StoredMask, open_dataclass
 from fastloader._core.machine import identity
 
 LAYOUTS = ("stack", "list", "pad", "nested", "packed")
@@ -192,8 +192,18 @@ class Layout:
         )
         return height, width
 
-    def _padded_masks(self, masks: list[torch.Tensor], ignore: list[int]) -> torch.Tensor:
+    def _padded_masks(
+        self, masks: list[torch.Tensor | StoredMask], ignore: list[int]
+    ) -> torch.Tensor | StoredMask:
         """Pads masks of shape (H, W) on the right and below, each by its own number."""
+        stored = [each for each in masks if type(each) is StoredMask]
+        alike = len({(each.dtype, each.bits.dtype) for each in stored}) == 1
+        if alike and len(stored) == len(masks):
+            return StoredMask(self._padded([each.bits for each in stored], ignore), stored[0].dtype)
+        finished = [each.finished() if isinstance(each, StoredMask) else each for each in masks]
+        return self._padded(finished, ignore)
+
+    def _padded(self, masks: list[torch.Tensor], ignore: list[int]) -> torch.Tensor:
         height, width = self.padded_size([tuple(each.shape) for each in masks])
         made = empty_elsewhere((len(masks), height, width), masks[0].dtype)
         for place, mask, number in zip(made, masks, ignore, strict=True):

@@ -204,6 +204,44 @@ class MaskLeaf(torch.Tensor):
     lasts until the delivery opens the batch, and the loop gets a plain tensor."""
 
 
+class StoredMask:
+    """Masks on their way to a device, where the delivery makes tensors of ``dtype`` of them. ``bits``:
+    the indices as they were decoded, of which fewer bytes cross: uint8, or uint16 as int16, because
+    torch can do more with that, and some devices have no uint16. It is no dataclass, because those are
+    opened like other containers."""
+
+    __slots__ = ("bits", "dtype")
+
+    def __init__(self, bits: torch.Tensor, dtype: torch.dtype) -> None:
+        self.bits = bits
+        self.dtype = dtype
+
+    @classmethod
+    def of(cls, indices: torch.Tensor, dtype: torch.dtype | None) -> StoredMask | torch.Tensor:
+        """Returns the indices alone, uint8 or uint16, if they are of that type already."""
+        if dtype is None or dtype is indices.dtype:
+            return indices
+        wide = indices.dtype is torch.uint16
+        return cls(indices.view(torch.int16) if wide else indices, dtype)
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.bits.shape
+
+    def finished(self) -> torch.Tensor:
+        """Makes the tensor where the indices are."""
+        return fill_mask(torch.empty_like(self.bits, dtype=self.dtype), self.bits)
+
+    def pin_memory(self) -> StoredMask:
+        return StoredMask(self.bits.pin_memory(), self.dtype)
+
+
+def fill_mask(made: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
+    """Fills ``made`` with the indices of a `StoredMask`, and returns it. This is queued on the current
+    stream."""
+    return made.copy_(bits if bits.dtype is torch.uint8 else bits.to(torch.int32) & 0xFFFF)
+
+
 @dataclasses.dataclass
 class BatchTree:
     """A flattened batch. ``template`` is the batch with LeafPlaces and Movables in it."""
@@ -212,6 +250,8 @@ class BatchTree:
     leaves: list[torch.Tensor]
     keys: list[Key]  # the outermost index or key that leads to each leaf
     masks: list[int]  # the numbers of the leaves that were a MaskLeaf
+    # The dtype that each leaf which was a StoredMask gets on the device, by its number.
+    stored: dict[int, torch.dtype]
 
 
 # The first ones are made once. A batch rarely has more leaves.
@@ -222,12 +262,16 @@ def flatten(batch: Any) -> BatchTree:
     leaves: list[torch.Tensor] = []
     keys: list[Key] = []
     masks: list[int] = []
+    stored: dict[int, torch.dtype] = {}
 
     def leave(value: Any, key: Key) -> Any:
         if type(value) is MaskLeaf:
             value = value.as_subclass(torch.Tensor)
             if is_leaf(value):
                 masks.append(len(leaves))
+        elif type(value) is StoredMask:
+            stored[len(leaves)] = value.dtype
+            value = value.bits
         if is_leaf(value):
             number = len(leaves)
             leaves.append(value)
@@ -237,7 +281,7 @@ def flatten(batch: Any) -> BatchTree:
             return Movable(value)
         return value
 
-    return BatchTree(rebuild(batch, leave, None), leaves, keys, masks)
+    return BatchTree(rebuild(batch, leave, None), leaves, keys, masks, stored)
 
 
 def unflatten(template: Any, outputs: Sequence[torch.Tensor], move: Callable[[Any], Any]) -> Any:

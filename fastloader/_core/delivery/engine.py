@@ -45,6 +45,8 @@ class PackedLayout:
     # (leaf of the targets, leaf of their weights): what is mixed after delivery.
     mixed: tuple[int, int] | None = None
     records: bool = False  # whether the native BatchLayout has one more leaf, which has no output
+    # The dtype that each leaf of a `StoredMask` gets on the device, by its number.
+    stored: dict[int, torch.dtype] = dataclasses.field(default_factory=dict)
 
 
 class Packing:
@@ -94,10 +96,14 @@ class Packing:
             key.append(
                 (augmentation.max_boxes, augmentation.fill, augmentation.blends_bytes, mixed)
             )
+        if tree.stored:
+            key += tree.stored.items()
         wanted = tuple(key)
         layout = self._layouts.get(wanted)
         if layout is None:
             layout = self._make_layout(tuple(outputs), sources, images, records, mixed)
+            if tree.stored:
+                layout = dataclasses.replace(layout, stored=tree.stored)
             if len(self._layouts) >= 256:  # sizes that never repeat
                 self._layouts.clear()
             self._layouts[wanted] = layout
@@ -149,17 +155,24 @@ DEVICE_SHARE = 16
 
 @dataclasses.dataclass
 class Credit:
-    """Memory offered for one batch. The epoch keeps it until the batch is delivered or cancelled."""
+    """Memory offered for one batch. The epoch keeps it until the batch is delivered or cancelled.
+    ``masks``: what comes out for the leaves of `StoredMask`s, by their numbers, which are to be filled
+    from the outputs."""
 
     layout: PackedLayout
     outputs: list[torch.Tensor]
     staging: torch.Tensor | None
     stream: int
+    masks: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)
+
+    @property
+    def memory(self) -> list[torch.Tensor]:
+        own = [*self.outputs, *self.masks.values()]
+        return own if self.staging is None else [*own, self.staging]
 
     @property
     def nbytes(self) -> int:
-        own = self.outputs if self.staging is None else [*self.outputs, self.staging]
-        return sum(tensor.nbytes for tensor in own)
+        return sum(tensor.nbytes for tensor in self.memory)
 
 
 class Engine:
@@ -205,6 +218,7 @@ class Engine:
         storage of its own: views of one base would share a version counter, and a training loop that
         keeps one label would keep the whole batch."""
         outputs = []
+        masks = {}
         staging = None
         with devices.ordinary_tensors():
             for shape, dtype, strides in layout.outputs:
@@ -215,10 +229,12 @@ class Engine:
                     outputs.append(
                         torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
                     )
+            for index in layout.stored:
+                masks[index] = torch.empty_like(outputs[index], dtype=layout.stored[index])
             size = layout.native.staging_bytes
             if size > 0:
                 staging = torch.empty(size, dtype=torch.uint8, device=self.device)
-        return Credit(layout, outputs, staging, devices.consumer_stream(self.device))
+        return Credit(layout, outputs, staging, devices.consumer_stream(self.device), masks)
 
     def lower(self, ahead: int) -> None:
         """Lowers the depth to ``ahead`` batches, for which the device has memory besides the one that

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fastloader._core.batch.augmentation import EpochDraws
-from fastloader._core.batch.tree import unflatten
+from fastloader._core.batch.tree import fill_mask, unflatten
 from fastloader._core.delivery.engine import (
     Credit,
     Engine,
@@ -256,11 +256,12 @@ class EngineIterator(DeliveryIterator):
         device = epoch.engine.device
         if devices.consumer_stream(device) != credit.stream:
             # Recorded before anything else, because what follows may raise and free the memory.
-            memory = (
-                [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]
-            )
-            devices.record_stream(memory, device)
+            devices.record_stream(credit.memory, device)
         outputs = credit.outputs
+        if credit.masks:
+            outputs = [*outputs]
+            for index, mask in credit.masks.items():
+                outputs[index] = fill_mask(mask, outputs[index])
         if credit.layout.mixed is not None:
             outputs = [*outputs]
             assert epoch.draws is not None and epoch.draws.augmentation.mixing is not None

@@ -17,6 +17,7 @@ from fastloader._core.batch.augmentation import EpochDraws, Records
 from fastloader._core.batch.image_leaves import Image, LeafCheck, find_images
 from fastloader._core.batch.tree import (
     BatchTree,
+    fill_mask,
     flatten,
     tensors_in,
     unflatten,
@@ -84,7 +85,7 @@ class HeldInputs:
 
 class StreamDelivery:
     """Copies batches to ``device`` on a side stream, and normalises their image leaves there. With
-    ``normalization=None`` every leaf is delivered as it is."""
+    ``normalization=None`` every leaf is delivered as it is, but for a `StoredMask`."""
 
     def __init__(
         self,
@@ -130,7 +131,10 @@ class StreamDelivery:
         raw = {}
         for index, leaf in enumerate(tree.leaves):
             image = images.get(index)
-            if image is None or self.normalization is None:
+            if index in tree.stored:
+                raw[index] = torch.empty_like(leaf, device=self.device)
+                outputs.append(torch.empty_like(raw[index], dtype=tree.stored[index]))
+            elif image is None or self.normalization is None:
                 # empty_like preserves the format: a channels_last leaf stays one, as with .to().
                 outputs.append(torch.empty_like(leaf, device=self.device))
             else:
@@ -149,7 +153,10 @@ class StreamDelivery:
         try:
             with self.side.begin():
                 for index, leaf in enumerate(tree.leaves):
-                    if index in raw and self.normalization is not None:
+                    if index in tree.stored:
+                        raw[index].copy_(leaf, non_blocking=late)
+                        fill_mask(outputs[index], raw[index])
+                    elif index in raw and self.normalization is not None:
                         raw[index].copy_(images[index].pixels, non_blocking=late)
                         if records is None:
                             out = outputs[index]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from fastloader._core.batch.tree import Key
+from fastloader._core.batch.tree import Key, StoredMask
 from fastloader._core.machine import extension
 from fastloader._core.pictures.batch import MadePart
 from fastloader._core.pictures.images import DrawnBy
@@ -139,17 +139,23 @@ def _read(path: bytes) -> Any | None:
 
 class Follows(NamedTuple):
     """How the companions of one column follow pictures: those of column number ``lead``, under ``key``,
-    with edges ``scale`` times as long; as ``mask``s, in batches of ``dtype``, if that is not None."""
+    with edges ``scale`` times as long; as ``mask``s, in batches of ``dtype``, if that is not None, which
+    is left to the delivery if they stay ``stored``."""
 
     lead: int
     key: Any
     scale: int
     mask: bool
     dtype: torch.dtype | None
+    stored: bool = False
 
-    def finished(self, pixels: torch.Tensor) -> torch.Tensor:
+    def finished(self, pixels: torch.Tensor) -> torch.Tensor | StoredMask:
         """Returns what comes out for pixels of one picture or more, of shape (..., C, H, W)."""
-        return finish_mask(pixels, self.dtype) if self.mask else pixels
+        if not self.mask:
+            return pixels
+        if self.stored:
+            return StoredMask.of(finish_mask(pixels, None), self.dtype)
+        return finish_mask(pixels, self.dtype)
 
 
 @dataclasses.dataclass
@@ -229,6 +235,8 @@ def kept_rows(batch: Any, samples: int, kept: Sequence[int]) -> Any:
     """Returns the batch with these of its samples, in this order."""
     if isinstance(batch, torch.Tensor):
         return batch[list(kept)]
+    if type(batch) is StoredMask:
+        return StoredMask(kept_rows(batch.bits, samples, kept), batch.dtype)
     if _is_column(batch, samples):
         return type(batch)(batch[row] for row in kept)
     return _opened(
@@ -242,6 +250,8 @@ def with_row(batch: Any, samples: int, row: int, other: Any) -> Any:
     Raises:
         ValueError: if the two are not of one structure, or their tensors of one shape.
     """
+    if type(batch) is StoredMask:
+        batch = batch.finished()  # as the other sample's are
     if isinstance(batch, torch.Tensor):
         if not isinstance(other, torch.Tensor) or other.shape[1:] != batch.shape[1:]:
             raise ValueError("the sample that was drawn in a bad one's place has another shape")

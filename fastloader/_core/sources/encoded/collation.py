@@ -38,6 +38,7 @@ from fastloader._core.sources.encoded.batch import (
     Follows,
 )
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
+from fastloader._core.sources.encoded.stored import with_stored_masks, without_dtypes
 from fastloader._core.sources.encoded.told import ALONE, AS_KEPT, TOGETHER, Made, Told, told_of
 from fastloader._core.sources.names import named
 from fastloader.datasets.companions import EncodedMask
@@ -238,8 +239,11 @@ class EncodedCollation:
             tv_tensors.Mask, which is a plain tensor, is marked as a `MaskLeaf`.
 
     Attributes: ``token``, by which the index batches of its loader are known; ``puts_off``, what becomes
-    of what is put off in the samples that it gets, for `fetching`.
+    of what is put off in the samples that it gets, for `fetching`; ``stores``, whether the delivery takes
+    a `StoredMask`.
     """
+
+    stores = False
 
     def __init__(
         self,
@@ -296,7 +300,7 @@ class EncodedCollation:
                     batch = _made_batch(tree, len(samples), refused)
                 else:
                     keeping.why = refused or keeping.why
-                    batch = _kept_batch(samples, tree, keeping, self._marks)
+                    batch = _kept_batch(samples, tree, keeping, self)
             else:
                 batch = self._collated(samples)
         except RuntimeError as error:
@@ -351,7 +355,7 @@ class EncodedCollation:
         if self.collate_fn is default_convert:
             kept = Keeping()
             tree = rebuild(samples, lambda each, _key: _keep(each, kept))
-            return _encoded(default_convert(tree), kept.columns, None)
+            return _encoded(default_convert(tree), kept.columns, None, self.stores)
         making = Making(samples if self.batched else [samples], self)
         finished = making.finished()
         if not making.made:  # masks alone, or targets of pairs
@@ -389,6 +393,13 @@ class Making:
         self._apart = type(layout) is not Layout or not layout.joins
         self._asked = _asked(collation.token)
         self._images = [_encoded_in(sample) for sample in samples]
+        self._stores = collation.stores and type(layout) is Layout
+        if self._stores:
+            laid_out = _laid_out(samples)
+            self._images = [
+                [without_dtypes(each) if _is_parts(each, laid_out) else each for each in images]
+                for images in self._images
+            ]
         self.made = sum(map(count_pictures, self._images))
         self._pictures: list[list[Any]] = [[None] * len(each) for each in self._images]
         self._drawn_by = self._asked.drawn_by(len(samples) if collation.batched else None)
@@ -438,10 +449,9 @@ class Making:
 
     def _filling(self) -> Callable[[Any, Any], Any]:
         pictures = itertools.chain.from_iterable(self._pictures)
-        # A layout leaves what stands further inside as it is.
         laid_out: set[int] = set()
         if type(self._collation.collate_fn) is Layout:
-            laid_out = {id(each) for each in itertools.chain(*map(_outermost, self._samples))}
+            laid_out = _laid_out(self._samples)
 
         def filled(each: Any, _key: Any) -> Any:
             if type(each) is JointTarget or type(each) is EncodedMask:
@@ -451,8 +461,10 @@ class Making:
             made = next(pictures)
             if type(each) is JointImage:
                 return made
-            if not each.with_ or id(each) not in laid_out or each.return_parameters:
+            if not _is_parts(each, laid_out):
                 return made
+            if self._stores:
+                made = with_stored_masks(made, each)
             companions = each.with_.items()
             masks = {key: of.ignore for key, of in companions if isinstance(of, EncodedMask)}
             return Parts(made, masks)
@@ -547,10 +559,11 @@ class Making:
 _left_out = Error("left out")
 
 
-def _kept_batch(samples: Any, tree: Any, kept: Keeping, marks: bool) -> EncodedBatch:
+def _kept_batch(
+    samples: Any, tree: Any, kept: Keeping, collation: EncodedCollation
+) -> EncodedBatch:
     """Puts the pictures into the batch that default_collate has made. They stay encoded unless something
-    else than torch's own functions collates them, or what they are in. ``marks``: whether masks are
-    marked."""
+    else than torch's own functions collates them, or what they are in."""
     why = kept.why or "a function of default_collate_fn_map gets tensors"
     if not kept.columns:
         return _made_batch(tree, kept.made, why)
@@ -558,7 +571,7 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping, marks: bool) -> EncodedB
     batch = None
     if _places(tree) == list(range(len(kept.columns))):
         try:
-            batch = _encoded(tree, kept.columns, len(samples))
+            batch = _encoded(tree, kept.columns, len(samples), collation.stores)
         except NotNative as refusal:  # of pairs
             hidden = str(refusal)
     if batch is not None:
@@ -570,7 +583,7 @@ def _kept_batch(samples: Any, tree: Any, kept: Keeping, marks: bool) -> EncodedB
     # The places are where nobody would find them, in a sequence of one's own for example.
     made = sum(map(count_pictures, kept.columns))
     functions = default_collate_fn_map
-    if marks and _MASKS in sys.modules:
+    if collation._marks and _MASKS in sys.modules:
         functions = _marking(functions)
     tree = collate(samples, collate_fn_map=functions)
     return _made_batch(tree, made, hidden)
@@ -675,6 +688,16 @@ def _outermost(sample: Any) -> list[Any]:
     return list(sample) if sequence else [sample]
 
 
+def _laid_out(samples: list[Any]) -> set[int]:
+    """Returns the ids of what a layout lays out: it leaves what stands further inside as it is."""
+    return {id(each) for each in itertools.chain(*map(_outermost, samples))}
+
+
+def _is_parts(image: EncodedImage, laid_out: set[int]) -> bool:
+    """Returns whether a layout gets `Parts` of this picture."""
+    return bool(image.with_) and id(image) in laid_out and not image.return_parameters
+
+
 def _has_encoded(value: Any) -> bool:
     """Returns whether there is an encoded picture, or what belongs to one, in a sample."""
     if type(value) in ENCODED or type(value) in (JointTarget, EncodedMask):
@@ -688,10 +711,13 @@ def _has_encoded(value: Any) -> bool:
     return False
 
 
-def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) -> EncodedBatch:
-    """Takes columns apart. Those with which Python has to do are made here."""
+def _encoded(
+    tree: Any, columns: list[list[EncodedImage]], samples: int | None, stores: bool
+) -> EncodedBatch:
+    """Takes columns apart. Those with which Python has to do are made here. ``stores``: whether masks
+    stay as they are stored."""
     finished: dict[int, Any] = {}
-    taken = TakenApart()
+    taken = TakenApart(stores)
     made, why, number = 0, "", 0
     told = [AS_KEPT] * len(columns)
     for place, column in enumerate(columns):
@@ -702,7 +728,7 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
             continue
         if type(column[0]) is JointImage:
             raise NotNative(refused)
-        finished[place] = _make_column(column, samples)
+        finished[place] = _make_column(column, samples, stores)
         made += count_pictures(column)
         why = why or refused
         told[place] = Made(ALONE, refused)
@@ -714,9 +740,11 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
 
 
 class TakenApart:
-    """Takes columns of pictures apart: into files, each once, and chains."""
+    """Takes columns of pictures apart: into files, each once, and chains. ``stores``: whether masks stay
+    as they are stored."""
 
-    def __init__(self) -> None:
+    def __init__(self, stores: bool = False) -> None:
+        self._stores = stores
         self.columns: list[EncodedColumn] = []
         self.last = 0  # the column of the pictures that were added last
         self._sources: list[PictureSource] = []
@@ -763,7 +791,7 @@ class TakenApart:
             of = companions[0]
             self._append(number, companions, chains)
             self.columns[-1].follows = Follows(
-                self.last, key, of.scale, of.following.mask, of.dtype
+                self.last, key, of.scale, of.following.mask, of.dtype, self._stores
             )
             if not of.following.mask:
                 self.columns[-1].wraps = made.wraps
@@ -836,5 +864,11 @@ def _replaced(value: Any, finished: dict[int, Any]) -> Any:
     return EncodedPlace(made.column, value.part) if type(made) is EncodedPlace else made
 
 
-def _make_column(column: list[EncodedImage], samples: int | None) -> Any:
-    return column[0].taken() if samples is None else collated(column, default_collate_fn_map)
+def _make_column(column: list[EncodedImage], samples: int | None, stores: bool) -> Any:
+    first = column[0]
+    # What was seen by who has looked into one has its dtype already.
+    stores = stores and not _unlike(column, _form_of) and not any(each.kept for each in column)
+    if stores:
+        column = list(map(without_dtypes, column))
+    made = column[0].taken() if samples is None else collated(column, default_collate_fn_map)
+    return with_stored_masks(made, first) if stores else made

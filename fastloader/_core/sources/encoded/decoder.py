@@ -453,7 +453,7 @@ class PendingPictures:
         made: list[list[Any]] = [[None] * len(self.keys) for _ in columns]
         for part, decoding in zip(self._parts, self._decoding, strict=True):
             for number, view in enumerate(part.views):
-                rows = decoding.rows(number)
+                rows: list[Any] = decoding.rows(number)
                 self._erase(view, part, rows)
                 follows = columns[view.column].follows
                 if follows is not None:
@@ -614,9 +614,9 @@ class PendingPictures:
         joined: list[Any] = []
         for number, column in enumerate(self._batch.columns):
             pictures = _joined(pieces[number])
-            if column.follows is not None:
-                pictures = column.follows.finished(pictures)
-            joined.append(pictures[0] if single else pictures)
+            if single:
+                pictures = pictures[0]
+            joined.append(pictures if column.follows is None else column.follows.finished(pictures))
         made: list[Any] = list(joined)
         for number, column in self.leads():
             followers = self._followers(number)

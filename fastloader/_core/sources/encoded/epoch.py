@@ -262,9 +262,11 @@ def own_code(where: str) -> str:
 class EncodedPictures:
     """Begins the epochs of one loader. Attributes: ``last``, the last of them, if no other source has
     made an epoch since; ``refused``, why a batch without encoded pictures is refused, if it is;
-    ``memory``, where the delivery of epochs that begin now lets pictures be decoded."""
+    ``memory``, where the delivery of epochs that begin now lets pictures be decoded; ``stores``, whether
+    that of iterators that begin now takes a `StoredMask`."""
 
     refused = ""
+    stores = False
     memory: LentMemory | None = None
 
     def __init__(self, policy: ErrorPolicy) -> None:

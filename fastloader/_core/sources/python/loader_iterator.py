@@ -155,6 +155,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
                 batched=loader._auto_collation,
                 normalizes=loader._runtime.normalization is not None,
             )
+            collate.stores = self._pictures.stores
             self._token, self._puts_off = collate.token, collate.puts_off
         dataset = loader.dataset if making else self._dataset
         self._undelivered = None

@@ -254,10 +254,17 @@ class PythonPlan:
         return [SamplePart("", own_code(where), "every part", why)]
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
-        loader = self._loader
         self._source.encoded.memory = handoff.memory
         self._source.copied = handoff.copied
-        if handoff.pin or not self.pins:
+        try:
+            self._source.encoded.stores = handoff.copied
+            return self._opened(handoff.pin)
+        finally:  # iterators that torch is asked for in another way have no delivery
+            self._source.encoded.stores = False
+
+    def _opened(self, pin: bool) -> Iterator[Any]:
+        loader = self._loader
+        if pin or not self.pins:
             return self._source.torch_iterator(loader, self._in_place)
         # The source need not pin: the ring is pinned already, or the delivery pins what it normalises.
         # torch's pin thread would copy every batch once more, and take the GIL from the training loop.
