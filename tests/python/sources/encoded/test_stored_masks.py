@@ -132,6 +132,9 @@ DATASETS = {
     "a tuple": lambda files, **options: Scenes(files, named=False, **options),
     "alone": Alone,
     "with parameters": Parameters,
+    "with parameters and sizes of their own": lambda files, **options: Parameters(
+        files, RESIZED, **options
+    ),
     "made by Python": lambda files, **options: Scenes(
         files,
         v2.Compose([v2.RandomResizedCrop(EDGE), v2.RandomRotation(20), v2.PILToTensor()]),
@@ -148,11 +151,19 @@ def test_a_mask_crosses_as_it_is_stored(files, enter_way, monkeypatch, name, way
 
 @pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("way", ["native", "workers", "padded", "a list, in workers"])
-@pytest.mark.parametrize("kind", [*DATASETS][1:])
+@pytest.mark.parametrize("kind", ["a tuple", "alone", "with parameters", "made by Python"])
 def test_wherever_a_mask_stands_it_crosses_so(files, enter_way, monkeypatch, name, way, kind):
     if kind == "with parameters" and "batch" in WAYS[way]:
         pytest.skip("a layout lays out nothing of such a pair")
     check(files, enter_way, monkeypatch, name, kind, WAYS[way])
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("size", [1, None])
+def test_those_of_a_picture_without_a_size_cross_so(files, enter_way, monkeypatch, name, size):
+    options = {"batch_size": size, "shuffle": False}
+    kind = "with parameters and sizes of their own"
+    check(files, enter_way, monkeypatch, name, kind, options)
 
 
 def check(files, enter_way, monkeypatch, name, kind, options):
@@ -177,7 +188,7 @@ def check(files, enter_way, monkeypatch, name, kind, options):
 def masks_in(value):
     """The tensors of indices: without pictures, numbers, parameters and what says where padding is."""
     if isinstance(value, torch.Tensor):
-        return [value] if value.dim() > 1 and value.shape[-3:-2] not in ((1,), (3,)) else []
+        return [value] if value.dim() > 1 and value.shape[-3:-2] != (3,) else []
     if isinstance(value, dict):
         if "hflip" in value:
             return []
@@ -218,6 +229,34 @@ def test_every_dtype_is_what_the_cpu_makes(files, enter_way, name, dtype, option
     same(got, wanted)
 
 
+class OtherTypes(Scenes):
+    """Masks of another dtype in each batch."""
+
+    def __getitem__(self, i):
+        self.dtype = (torch.int64, torch.int32, None)[i // 4]
+        return super().__getitem__(i)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_batches_of_one_shape_and_several_dtypes(files, enter_way, name):
+    options = {"shuffle": False, "sampler": [0, 1, 4, 5, 8, 9, 2, 3], "batch_size": 2}
+    enter_way("cpu")
+    _, wanted = epoch(OtherTypes(files), **options)
+    assert len({batch[0]["wide"].dtype for batch in wanted}) == 3
+    enter_way(name)
+    same(epoch(OtherTypes(files), device="cpu", **options)[1], wanted)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_python_makes_masks_of_several_dtypes_as_on_the_cpu(files, enter_way, name):
+    transform = v2.Compose([v2.Resize((EDGE, EDGE)), v2.ElasticTransform(9.0), v2.PILToTensor()])
+    options = {"shuffle": False, "sampler": [4, 0, 3, 5]}
+    enter_way("cpu")
+    _, wanted = epoch(OtherTypes(files, transform), **options)
+    enter_way(name)
+    same(epoch(OtherTypes(files, transform), device="cpu", **options)[1], wanted)
+
+
 class SeveralTypes(Dataset):
     """Masks of which each sample has another dtype, which a layout puts into one tensor."""
 
@@ -233,6 +272,13 @@ class SeveralTypes(Dataset):
         return EncodedImage(self.files.of(i), RESIZED, with_={"mask": mask})
 
 
+class SomeWithoutType(SeveralTypes):
+    def __getitem__(self, i):
+        dtype = None if i % 2 else torch.int64
+        mask = EncodedMask(self.files.of(i, "mask"), dtype=dtype)
+        return EncodedImage(self.files.of(i), RESIZED, with_={"mask": mask})
+
+
 class SeveralBits(SeveralTypes):
     def __getitem__(self, i):
         what, bits = ("wide", 16) if i else ("mask", 8)
@@ -241,7 +287,7 @@ class SeveralBits(SeveralTypes):
 
 
 @pytest.mark.parametrize("name", DEVICES)
-@pytest.mark.parametrize("kind", [SeveralTypes, SeveralBits])
+@pytest.mark.parametrize("kind", [SeveralTypes, SomeWithoutType, SeveralBits])
 @pytest.mark.parametrize("layout", ["pad", "list"])
 def test_a_layout_of_several_types_is_the_cpus(files, enter_way, name, kind, layout):
     options = {"batch": layout, "shuffle": False}
@@ -295,8 +341,9 @@ def test_an_iterator_of_torchs_has_no_delivery(files, twin, options):
     """Its batches are as DataLoader's, also after an epoch that went to a device."""
     loader, _ = epoch(Scenes(files), device="cpu", **options)
     for batch in loader._get_iterator():
-        for mask in masks_in(batch[0]):
-            assert type(mask) is torch.Tensor and mask.dtype is torch.int64
+        check_types(batch)
+        masks = masks_in(batch[0])
+        assert len(masks) >= 2 and {mask.dtype for mask in masks} == {torch.int64}
 
 
 def test_device_prefetcher_gets_what_a_loop_gets(files, twin):
