@@ -119,7 +119,8 @@ class EncodedMask(_Follower, PutOff):
         ignore: The class of the indices that ``classes`` lacks. ``batch="pad"`` pads masks with it.
             Default 255.
         dtype: The type of the tensor, torch.int64 for a loss of torch; None (default) is uint8, or
-            uint16 with ``bits=16``.
+            uint16 with ``bits=16``. A loader that delivers to a device makes it there: the mask crosses
+            as it is stored. A ``collate_fn`` of your own gets it made.
         bits: How many bits the file's indices have: 8 (default) or 16. A larger index is an error.
 
     Raises:
