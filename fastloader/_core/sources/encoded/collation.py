@@ -239,8 +239,8 @@ class EncodedCollation:
             tv_tensors.Mask, which is a plain tensor, is marked as a `MaskLeaf`.
 
     Attributes: ``token``, by which the index batches of its loader are known; ``puts_off``, what becomes
-    of what is put off in the samples that it gets, for `fetching`; ``stores``, whether the delivery takes
-    a `StoredMask`.
+    of what is put off in the samples that it gets, for `fetching`; ``stores``, whether the delivery
+    takes a `StoredMask`.
     """
 
     stores = False

@@ -282,3 +282,24 @@ def test_masks_are_never_normalized(root):
         # Those of FIXED, which flips.
         wanted = [Scenes(root, alone)[each][1] for each in range(number, min(number + 4, COUNT))]
         assert torch.equal(masks, torch.stack([torch.as_tensor(each) for each in wanted]).flip(-1))
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+def test_every_delivery(root, tmp_path, way, on_error):
+    """Masks cross as they are stored, and get their dtype on the device."""
+    for name in root.iterdir():
+        (tmp_path / name.name).write_bytes(name.read_bytes())
+    if on_error != "raise":
+        (tmp_path / "4.jpg").write_bytes(b"no picture")
+    dataset = Scenes(tmp_path, in_a_dict)
+    batches = list(FastLoader(dataset, 4, on_error=on_error, num_workers=2, **way.options))
+    pictures = torch.cat([picture for picture, _target in batches]).cpu()
+    masks = torch.cat([target["mask"] for _picture, target in batches]).cpu()
+    numbers = torch.cat([target["number"] for _picture, target in batches]).tolist()
+    assert (
+        len(numbers) == (COUNT - 1 if on_error == "skip" else COUNT) and masks.dtype == torch.int64
+    )
+    for number, picture, mask in zip(numbers, pictures, masks, strict=True):
+        image, target = Scenes(root, in_a_dict)[number]
+        torch.testing.assert_close(picture, torch.as_tensor(image), rtol=1e-5, atol=1e-5)
+        assert torch.equal(mask, torch.as_tensor(target["mask"]))
