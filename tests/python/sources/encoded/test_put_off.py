@@ -28,15 +28,18 @@ v2 = pytest.importorskip("torchvision.transforms.v2")
 
 pytestmark = pytest.mark.covering
 
+
+def turned(pixels):
+    return 255 - pixels
+
+
 COUNT = 7
 SIZED = v2.Compose([v2.Resize((20, 30)), v2.PILToTensor()])
 CROP = v2.Compose(
     [v2.RandomCrop(12, pad_if_needed=True), v2.RandomHorizontalFlip(), v2.PILToTensor()]
 )
 OURS = T.Compose([T.RandomResizedCrop(16), T.RandomHorizontalFlip(), T.PILToTensor()])
-IN_PYTHON = v2.Compose(
-    [v2.Resize((20, 30)), v2.PILToTensor(), v2.Lambda(lambda pixels: 255 - pixels)]
-)
+IN_PYTHON = v2.Compose([v2.Resize((20, 30)), v2.PILToTensor(), v2.Lambda(turned)])
 WAYS = {
     "loop": {},
     "processes": {"num_workers": 2},
