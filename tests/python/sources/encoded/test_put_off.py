@@ -18,13 +18,14 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from fastloader import EncodedClip, EncodedImage, EncodedMask, FastLoader
+from fastloader import EncodedClip, EncodedImage, EncodedMask, FastLoader, transformed
 from fastloader import transforms as T
 from fastloader.datasets.put_off import PutOff
 from support import same
 
 import_torchvision()
 v2 = pytest.importorskip("torchvision.transforms.v2")
+tv_tensors = pytest.importorskip("torchvision.tv_tensors")
 
 pytestmark = pytest.mark.covering
 
@@ -376,9 +377,31 @@ def test_only_some_are_looked_into(files, own, way):
         for row, number in enumerate(numbers.tolist()):
             if number % 2:
                 assert torch.equal(second[row], seen[row])
+            elif (
+                own is not None
+            ):  # default_collate's column is made together, with DataLoader's draws
+                assert torch.equal(second[row], others[1][row])
     assert "[1]: " in loader.plan() and "the dataset looks into an encoded picture" in loader.plan()
     if own is None and way != "pillow in processes":
         assert loader.replay(0) is not None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_some_pairs_are_looked_into(files, way):
+    def some(path, number):
+        image = EncodedImage(path)
+        boxes = tv_tensors.BoundingBoxes([[1, 2, 5, 6]], format="XYXY", canvas_size=image.size)
+        image, target = transformed(CROP, image, {"boxes": boxes, "number": number})
+        seen = (image + 0, target["boxes"] + 0) if number % 2 else None
+        return image, target, seen
+
+    loader, batches = epoch(FastLoader, Samples(files, some), collate_fn=as_it_is, **WAYS[way])
+    for image, target, seen in itertools.chain.from_iterable(batches):
+        assert image.shape == (3, 12, 12) and type(target) is dict
+        if target["number"] % 2:
+            assert torch.equal(image, seen[0]) and torch.equal(target["boxes"], seen[1])
+    assert "the dataset looks into the pair of transformed()" in loader.plan()
+    assert loader.replay(0)["box"]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -396,6 +419,24 @@ def test_parameters_and_companions_come_out_as_seen(files, own, way):
     for batch in batches:
         for drawn, named, clip, *wanted in [batch] if own is None else batch:
             same([drawn[0], drawn[1]["box"], named, clip], wanted)
+
+
+def test_batches_that_are_not_made_of_their_indices_are_as_seen(files):
+    """Nobody knows by what to draw for them, and what was seen is there."""
+
+    class Fewer(Samples):
+        def __getitems__(self, indices):
+            return [self[index] for index in indices[:-1]]
+
+    def seen(path, number):
+        image = EncodedImage(path, OURS)
+        return image, image + 0
+
+    loader, batches = epoch(FastLoader, Fewer(files, seen), collate_fn=as_it_is)
+    assert [len(batch) for batch in batches] == [2, 2, 0]
+    for image, pixels in itertools.chain.from_iterable(batches):
+        assert torch.equal(image, pixels)
+    assert "the dataset looks into an encoded picture" in loader.plan()
 
 
 def test_one_sample_at_a_time_is_as_seen(files):
@@ -450,6 +491,18 @@ def test_fastloader_itself_does_not_look(files, monkeypatch, way):
             assert type(image) is type(hidden.image) is EncodedImage and image.kept is None
 
 
+def test_nor_does_what_delivers_its_batches(files, way):
+    def made(samples):
+        return torch.stack(samples), [EncodedImage(files.of(0)), EncodedMask(files.of(0, "mask"))]
+
+    for numbers, held in FastLoader(torch.arange(4), 2, collate_fn=made, **way.options):
+        assert numbers.shape == (2,) and [type(each) for each in held] == [
+            EncodedImage,
+            EncodedMask,
+        ]
+        assert all(each.kept is None for each in held)
+
+
 # --- a mask that follows no picture -------------------------------------------------------------------
 
 
@@ -478,7 +531,8 @@ def alike(tmp_path_factory):
     ids=str,
 )
 @pytest.mark.parametrize("form", MASKS)
-def test_a_mask_alone_is_what_lies_in_its_file(alike, form, kind, options, own):
+def test_a_mask_alone_is_what_lies_in_its_file(alike, monkeypatch, form, kind, options, own):
+    monkeypatch.setattr(PutOff, "any_made", False)
     name, of, dtype = MASKS[form]
     dataset = Samples(
         alike, lambda _path, number: {"mask": EncodedMask(alike.of(number, name), **of)}
