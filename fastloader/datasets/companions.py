@@ -110,6 +110,9 @@ class EncodedMask(_Follower, PutOff):
 
         EncodedImage(jpg, transform, with_={"mask": EncodedMask(png, dtype=torch.int64)})
 
+    One that stands in a sample by itself becomes that tensor, too, with nothing moved, under any loader
+    and any collate_fn: what `decode` makes. Who looks into one gets it, as with an `EncodedImage`.
+
     Args:
         source: A path (str or os.PathLike), or the encoded bytes, as `EncodedImage` takes them. Modes
             1, L, P and I;16 of Pillow are masks. PNGs are decoded natively, other files by Pillow.

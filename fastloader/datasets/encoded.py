@@ -450,8 +450,13 @@ class EncodedImage(PutOff):
 
     The worker makes the picture if the transform is not known to the end, or does not give tensors of
     one shape: it decodes and begins natively, and Python does the rest. The same happens in a plain
-    DataLoader, and for a collate_fn of your own, which gets tensors. Then torch's default generator
-    gives the seed.
+    DataLoader, with any collate_fn. Then torch's default generator gives the seed.
+
+    Whoever looks into it anywhere else gets what `decode` makes, as if that stood there: its attributes,
+    such as ``shape`` or ``to``, and what operators and functions of torch and numpy do with it. That is
+    made with the first look, and kept: all looks see one draw, and so does the batch. An image is
+    therefore for one sample: make a new one for the next. What an EncodedImage has itself stays its own,
+    such as ``size``, the (height, width) of the file.
 
     Args:
         source: A path (str or os.PathLike), or the encoded bytes: bytes, bytearray, memoryview, a numpy
