@@ -193,9 +193,11 @@ def test_a_look_draws_as_a_call_does(files):
     assert torch.equal(seen, EncodedImage(files.of(1), CROP).decode())
 
 
-def test_an_image_that_the_dataset_holds_is_drawn_for_anew(files):
+@pytest.mark.parametrize("end", [[], [v2.Lambda(turned)]], ids=["native", "python"])
+def test_an_image_that_the_dataset_holds_is_drawn_for_anew(files, end):
     """Being collated is no look."""
-    held = [EncodedImage(files.of(number), CROP) for number in range(COUNT)]
+    transform = v2.Compose([CROP, *end])
+    held = [EncodedImage(files.of(number), transform) for number in range(COUNT)]
     for kind in (DataLoader, FastLoader):
         for own in (default_collate, as_it_is) if kind is FastLoader else (default_collate,):
             _, first = epoch(kind, held, seed=1, collate_fn=own)
