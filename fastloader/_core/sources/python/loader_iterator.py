@@ -32,8 +32,9 @@ from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress
 from fastloader._core.pictures.images import CropSeeds, EpochKeys, WorkerSamples, repeats_below
 from fastloader._core.pictures.in_place import InPlace, RowPictures
+from fastloader._core.sources.encoded.asked import KeyedIndex
 from fastloader._core.sources.encoded.batch import EncodedBatch
-from fastloader._core.sources.encoded.collation import EncodedCollation, KeyedIndex
+from fastloader._core.sources.encoded.collation import EncodedCollation
 from fastloader._core.sources.encoded.epoch import EncodedPictures, stop
 from fastloader._core.sources.python.arguments import LoaderView
 from fastloader._core.sources.python.stateful import EpochForWorker

@@ -20,7 +20,8 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning import LowPriorityWorker
 from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.sources import worker_info
-from fastloader._core.sources.encoded.collation import EncodedCollation, KeyedIndex
+from fastloader._core.sources.encoded.asked import KeyedIndex
+from fastloader._core.sources.encoded.collation import EncodedCollation
 from fastloader._core.sources.encoded.epoch import EncodedPictures
 from fastloader._core.sources.python.arguments import LoaderView, named_arguments
 from fastloader._core.sources.python.iterators import WorkerIterator
