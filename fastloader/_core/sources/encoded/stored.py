@@ -35,8 +35,9 @@ def with_stored_masks(made: Any, image: EncodedImage) -> Any:
 
 
 def _has_dtypes(image: EncodedImage) -> bool:
-    # A JointImage's masks go into its target.
-    return type(image) is EncodedImage and any(of.dtype is not None for of in image.with_.values())
+    # A JointImage's masks go into its target, and what somebody has seen has its dtypes.
+    known = type(image) is EncodedImage and image.kept is None
+    return known and any(of.dtype is not None for of in image.with_.values())
 
 
 def _marked(made: Any, image: EncodedImage) -> Any:

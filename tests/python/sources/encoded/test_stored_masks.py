@@ -499,3 +499,26 @@ def test_a_companion_that_is_no_mask_is_never_stored(files, twin):
 
     _, got = epoch(Pairs(files), device="cpu")
     assert {each.dtype for batch in got for each in batch} == {torch.uint8}
+
+
+class LookedInto(Scenes):
+    """Tells the sum of the mask that it has seen; every second sample is not looked into."""
+
+    def __getitem__(self, i):
+        image, _number = super().__getitem__(i)
+        return image, int(image["mask"].sum()) if i % 2 else -1
+
+
+@pytest.mark.parametrize("layout", [{}, {"batch": "list"}, {"batch": "pad"}], ids=str)
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_the_dataset_has_seen_crosses(files, enter_way, device, layout):
+    loader = FastLoader(LookedInto(files), 4, **enter_way(device).options, **layout)
+    seen = 0
+    for parts, sums in loader:
+        masks = parts["mask"]
+        for mask, total in zip(masks, sums, strict=True):
+            assert mask.dtype == torch.int64
+            if total >= 0:
+                assert int(mask.sum()) == int(total)
+                seen += 1
+    assert seen == COUNT // 2
