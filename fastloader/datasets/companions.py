@@ -14,7 +14,7 @@ import torch
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader.datasets.picture_source import PictureSource
-from fastloader.datasets.put_off import PutOff
+from fastloader.datasets.put_off import PutOff, open_in_trees
 from fastloader.transforms._arguments import interpolation_name
 from fastloader.transforms._reader.torchvision import is_v2
 from fastloader.transforms._recipe.operations import (
@@ -218,6 +218,7 @@ def _collate_masks(column: list[Any], *, collate_fn_map: Any = None) -> Any:
 
 
 default_collate_fn_map[EncodedMask] = _collate_masks
+open_in_trees(EncodedMask)
 
 
 class _Table(tuple[int, ...]):

@@ -27,7 +27,7 @@ from fastloader.datasets.companions import (
     unlike_frame,
 )
 from fastloader.datasets.picture_source import PictureSource
-from fastloader.datasets.put_off import PutOff
+from fastloader.datasets.put_off import PutOff, open_in_trees
 from fastloader.errors import Error, NotNative
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._job import Job
@@ -708,6 +708,9 @@ class EncodedClip(EncodedImage):
 
 _MOST_FRAMES = 1024
 
+
+open_in_trees(EncodedImage)
+open_in_trees(EncodedClip)
 
 PICTURES_AND_CLIPS = (EncodedImage, EncodedClip)  # what stays encoded in a batch that is collated
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from torch.utils._pytree import SUPPORTED_NODES
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.machine import identity
@@ -17,11 +19,12 @@ from fastloader.datasets.encoded import (
     PICTURES_AND_CLIPS,
     EncodedImage,
     EncodedPlace,
+    ReadTransform,
     count_pictures,
     keeping,
     read_transform,
 )
-from fastloader.datasets.put_off import PutOff
+from fastloader.datasets.put_off import PutOff, looked_at, open_in_trees
 from fastloader.errors import NotNative
 from fastloader.transforms._reader.chain import is_conversion, steps_of
 from fastloader.transforms._reader.kinds import check_hooks, kind_of
@@ -100,7 +103,15 @@ def _split(steps: tuple[Any, ...]) -> Split:
     assert compose is not None  # a step is of v2
     of_picture: list[Any] = []
     of_target: list[Any] = []
+    pure = False  # whether targets are tensors by now, which no step moves
     for step in steps:
+        if pure and not _stays(step):
+            raise NotNative(
+                f"{shown(step)} stands behind ToPureTensor(), and leaves targets alone there"
+            )
+        if kind_of(step) == "ToPureTensor":
+            pure = True
+            of_target.append(step)
         if _is_of_targets(step):
             of_target.append(step)
             continue
@@ -112,6 +123,8 @@ def _split(steps: tuple[Any, ...]) -> Split:
         of_picture.append(step)
         if kind_of(step) == "ToDtype" and isinstance(step.dtype, dict):
             of_target.append(step)
+    if not of_picture:
+        raise NotNative("no step of the transform is for pictures")
     picture = compose(of_picture)
     alone = len(steps) - len(of_picture)
     return Split(steps, picture, tuple(of_target), alone)
@@ -144,8 +157,9 @@ class Joint:
 
     def __init__(self, transforms: Any, source: EncodedImage, target: Any) -> None:
         self.transforms = transforms
-        self.given = target
+        self.given = _mapped(target, lambda value: value)  # the user may go on with theirs
         self.source = source
+        self.read: ReadTransform | None = None  # as it was when the pair was put off
         self.parts: Split | None = None
         self.made = False
         self.image: Any = None
@@ -179,9 +193,11 @@ class Joint:
         read = read_transform(self.parts.picture)
         if not (read.whole or (read.own_sizes and not stacked)):
             raise NotNative(read.why)
-        if stacked and self.parts.target:
-            raise NotNative(f"{shown(self.parts.target[0])}: {_STACKED}")
+        of_target = [step for step in self.parts.target if kind_of(step) != "ToPureTensor"]
+        if stacked and of_target:
+            raise NotNative(f"{shown(of_target[0])}: {_STACKED}")
         (read.own_sizes or read).follower(Following(1, TORCH_NEAREST, True))
+        self.read = read
         masks: dict[Any, EncodedMask] = {}
         pictures = _kinds(_PICTURES)
         moved = _kinds(_MOVED) if stacked else ()
@@ -193,6 +209,8 @@ class Joint:
                 raise NotNative("the target has a picture, too")
             elif isinstance(value, moved):
                 raise NotNative(f"{type(value).__name__} in the target: {_STACKED}")
+            elif isinstance(value, np.ndarray) or _is_opened(value):
+                raise NotNative(f"{type(value).__name__} in the target, which v2 may change")
             return value
 
         _mapped(self.given, note)
@@ -222,6 +240,13 @@ class Joint:
         self.finish(picture, target)
 
 
+def _is_opened(value: Any) -> bool:
+    """Returns whether torchvision's v2 looks into a container that `_mapped` does not open."""
+    return type(value) in SUPPORTED_NODES or (
+        isinstance(value, tuple) and hasattr(value, "_fields")
+    )
+
+
 _STACKED = "under default_collate nothing is moved but pictures and EncodedMasks"
 
 
@@ -248,7 +273,8 @@ def _named(given: Any, made: Any) -> Any:
             if type(each) in (dict, list, tuple, EncodedMask):
                 made[key] = _named(each, made[key])
         return made
-    if type(given) in (list, tuple) and any(type(each) is EncodedMask for each in given):
+    kinds = dict, list, tuple, EncodedMask
+    if type(given) in (list, tuple) and any(type(each) in kinds for each in given):
         return type(made)(map(_named, given, made))
     return made
 
@@ -315,6 +341,15 @@ class _OfPair(PutOff):
     def __reduce__(self) -> Any:
         return _as_made, (self.look(),)
 
+    # Tensors are compared element by element.
+    def __eq__(self, other: object) -> Any:
+        return self.look() == looked_at(other)
+
+    def __ne__(self, other: object) -> Any:
+        return self.look() != looked_at(other)
+
+    __hash__ = object.__hash__
+
 
 class JointImage(_OfPair, EncodedImage):
     """The picture of a pair that is put off."""
@@ -369,6 +404,9 @@ class _Fetching(threading.local):
 
 fetching = _Fetching()
 
+open_in_trees(JointImage)
+open_in_trees(JointTarget)
+
 ENCODED = (*PICTURES_AND_CLIPS, JointImage)  # what stays encoded until a batch is made
 
 
@@ -382,9 +420,11 @@ def _collate_images(column: list[Any], *, collate_fn_map: Any = None) -> Any:
         kept.made += count_pictures([each for each in column if type(each) is JointImage])
         kept.why = kept.why or "the pairs of transformed() are made before the batch"
         return _collate_made(column, collate_fn_map)
-    place = kept.keep(column)
-    kept.pairs[id(column[0].joint)] = place.column
-    return EncodedPlace(place.column, "image") if column[0].with_ else place
+    joints = [each.joint for each in column]
+    number = kept.pairs.get(id(joints[0]))  # of the same pictures, which stand twice in a sample
+    if number is None or not _are_same(joints, [each.joint for each in kept.columns[number]]):
+        number = kept.pairs[id(joints[0])] = kept.keep(column).column
+    return EncodedPlace(number, "image" if column[0].with_ else None)
 
 
 def _collate_targets(column: list[Any], *, collate_fn_map: Any = None) -> Any:
@@ -398,8 +438,22 @@ def _collate_targets(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     joints: list[Any] = [each.joint if type(each) is JointTarget else None for each in column]
     if place is None or not _are_same(joints, [each.joint for each in pictures]):
         return _collate_made(column, collate_fn_map)
+    if any(
+        list(_places_in(each.given)) != list(_places_in(joints[0].given)) for each in joints[1:]
+    ):
+        return _collate_made(column, collate_fn_map)
     functions = {**collate_fn_map, EncodedPlace: _collate_places}
     return collate([_placed(each.given, place) for each in joints], collate_fn_map=functions)
+
+
+def _places_in(target: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Gives where the masks of a target stand, in their order."""
+    if type(target) is EncodedMask:
+        yield place
+    elif type(target) is dict or type(target) in (list, tuple):
+        items = target.items() if type(target) is dict else enumerate(target)
+        for key, each in items:
+            yield from _places_in(each, (*place, key))
 
 
 def _placed(target: Any, column: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import register_pytree_node, tree_map
 
 from fastloader._core.machine.process import ProcessLock
 from fastloader.errors import Error
@@ -103,6 +103,11 @@ _keeping = ProcessLock()  # guards: what is kept, of all of them
 def looked_at(value: Any) -> Any:
     """Returns what stands behind a value that is put off, and any other value as it is."""
     return value.look() if isinstance(value, PutOff) else value
+
+
+def open_in_trees(kind: type[PutOff]) -> None:
+    """Has torch's trees look into objects of a class: torchvision's v2 opens what it is given so."""
+    register_pytree_node(kind, lambda each: ([each.look()], None), lambda made, _: next(iter(made)))
 
 
 def _looking(function: Callable[..., Any]) -> Callable[..., Any]:

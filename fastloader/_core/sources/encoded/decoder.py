@@ -616,6 +616,8 @@ class PendingPictures:
             pictures = _joined(pieces[number])
             if single:
                 pictures = pictures[0]
+                if column.wraps and column.wraps[0]:
+                    pictures = column.wraps[0](pictures)
             joined.append(pictures if column.follows is None else column.follows.finished(pictures))
         made: list[Any] = list(joined)
         for number, column in self.leads():

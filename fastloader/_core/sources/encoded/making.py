@@ -179,7 +179,8 @@ class Making:
             for position, (row, picture) in enumerate(zip(rows, column, strict=True)):
                 image = self._images[row][place]
                 if type(image) is JointImage and row not in self._bad:
-                    image.joint.move(picture, record.operations(number, position))
+                    if not image.joint.made:  # or it stands twice in the batch
+                        image.joint.move(picture, record.operations(number, position))
                     picture = image.joint.image
                 self._pictures[row][place] = picture
         self.notes.add_times(decoder.new_times())

@@ -40,7 +40,7 @@ def take_apart(
     made, why, number = 0, "", 0
     told = [AS_KEPT] * len(columns)
     for place, column in enumerate(columns):
-        refused = taken.add(number, column)
+        refused = _unlike_pairs(column) or taken.add(number, column)
         number += column[0].draws
         if refused is None:
             finished[place] = EncodedPlace(taken.last)
@@ -56,6 +56,34 @@ def take_apart(
     batch = taken.batch(tree, samples, made, why)
     batch.told = tuple(told)
     return batch
+
+
+def _read_transforms(column: list[EncodedImage]) -> list[ReadTransform]:
+    """Reads the transform of each picture. That of a pair was read when the pair was put off: it may
+    have changed since."""
+    read: dict[int, ReadTransform] = {}  # each once: to look whether one has changed takes a while
+    of_column = []
+    for each in column:
+        made = each.joint.read if type(each) is JointImage else read.get(id(each.transform))
+        if made is None:
+            made = read[id(each.transform)] = read_transform(each.transform)
+        of_column.append(made)
+    return of_column
+
+
+def _unlike_pairs(column: list[EncodedImage]) -> str | None:
+    """Returns why the pairs of a column are made each by itself, where default_collate stacks them; None
+    if they are not, or are no pairs."""
+    if type(column[0]) is not JointImage:
+        return None
+    pairs: list[Any] = column
+    if any(each.joint.made for each in pairs):  # since the pictures were kept
+        return "the pairs of transformed() are made before the batch"
+    chains = [each.joint.read.chain for each in pairs]
+    forms = {(chain.size, chain.floating, chain.channels) for chain in chains}
+    if len(forms) > 1 or find_unlike(column, form_of):
+        return "the pairs of transformed() in one batch have several kinds of pictures or masks"
+    return None
 
 
 class TakenApart:
@@ -74,15 +102,12 @@ class TakenApart:
         """Adds the pictures that stand in one place of every sample: those of this ``number`` in their
         samples. ``own_sizes``: also those whose sizes differ. Returns None, or why Python has to do with
         them, and nothing was added."""
-        # Each transform once, because looking whether it has changed takes a while.
-        transforms = {id(each.transform): each.transform for each in column}
-        read = {key: read_transform(transform) for key, transform in transforms.items()}
-        for key, each in read.items():
+        of_column = _read_transforms(column)
+        for place, each in enumerate(of_column):
             if own_sizes and each.own_sizes is not None:
-                read[key] = each.own_sizes
+                of_column[place] = each.own_sizes
             elif not each.whole:
                 return each.why
-        of_column = [read[id(each.transform)] for each in column]
         followers: dict[Any, list[bytes]] = {}
         unlike = find_unlike(column, lambda each: each.form)
         if unlike:

@@ -79,7 +79,7 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, LoaderItera
                 name_sample(error)
                 raise
             finally:
-                fetching.under_way = ""  # this is the loop's thread
+                fetching.under_way = fetching.refused = ""  # this is the loop's thread
             if type(data) is EncodedBatch:
                 self.encoded.begin(0, data)
             now = time.perf_counter()

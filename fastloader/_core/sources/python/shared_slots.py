@@ -676,7 +676,8 @@ class WorkerQueue:
             assert self._results is not None
             self._results.put((number, index))
             raise Empty  # torch's worker loop asks for the next
-        fetching.under_way = self._puts_off  # which torch's worker loop does next
+        # torch's worker loop fetches next.
+        fetching.under_way, fetching.refused = self._puts_off, ""
         return number, index
 
     def __getattr__(self, name: str) -> Any:

@@ -87,7 +87,7 @@ def work(
             data = failed
         else:
             try:
-                fetching.under_way = puts_off
+                fetching.under_way, fetching.refused = puts_off, ""
                 data = fetcher.fetch(index.arrived() if isinstance(index, KeyedIndex) else index)
             except BaseException as error:  # SystemExit too, which would end the thread unseen
                 if isinstance(error, StopIteration) and dataset_kind == _DatasetKind.Iterable:

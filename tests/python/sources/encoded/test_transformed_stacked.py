@@ -1,6 +1,9 @@
 """Pairs of `transformed` under default_collate: pictures and masks go straight into the batch."""
 
+import itertools
 import random
+import typing
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -158,6 +161,211 @@ def test_the_batches_are_dataloaders(root, make, way):
         assert pictures and all("straight into the batch" in line for line in pictures)
         for place in NATIVE[make]:
             assert any(place in line for line in pictures), place
+
+
+# ---- Samples that a pair was not made for.
+
+CORNERS = torch.tensor([[1.0, 2.0, 10.0, 12.0]])
+BOXES = tv_tensors.BoundingBoxes(CORNERS, format="XYXY", canvas_size=(30, 30))
+
+
+class Named(typing.NamedTuple):
+    boxes: typing.Any
+
+
+def remapped(of, image, mask, i):
+    made, target = transformed(of.chain, image, mask)
+    valid = target != 5
+    target[target == 5] = 255
+    return made, target, valid
+
+
+def normalized_behind(of, image, mask, i):
+    made, target = transformed(of.chain, image, {"mask": mask})
+    return v2.Normalize((0.5,) * 3, (0.5,) * 3)(made, target)
+
+
+def unlabelled(of, image, mask, i):
+    made, target = transformed(of.chain, image, {"mask": mask})
+    return made, target if i % 2 else {"mask": torch.zeros((32, 30), dtype=torch.int64)}
+
+
+def unlabelled_before(of, image, mask, i):
+    given = mask if i % 2 else torch.zeros((32, 30), dtype=torch.int64)
+    return transformed(of.chain, image, {"mask": given})
+
+
+def dropped_targets(of, image, mask, i):
+    return transformed(of.chain, image, {"mask": mask} if i % 2 else {"number": i})[0], i
+
+
+def in_any_order(of, image, mask, i):
+    other = EncodedMask(of.root / f"{i}.png", classes={each: 100 + each for each in range(9)})
+    return transformed(
+        of.chain, image, {"a": mask, "b": other} if i % 2 else {"b": other, "a": mask}
+    )
+
+
+def of_two_dtypes(of, image, mask, i):
+    dtype = torch.int64 if i % 2 else torch.int32
+    return transformed(of.chain, image, EncodedMask(of.root / f"{i}.png", dtype=dtype))
+
+
+def the_picture_twice(of, image, mask, i):
+    made, target = transformed(of.chain, image, mask)
+    return made, target, made
+
+
+def in_other_containers(of, image, mask, i):
+    target = {"mask": mask, "a": OrderedDict(boxes=BOXES), "b": Named(BOXES)}
+    return transformed(of.chain, image, target)
+
+
+def in_lists(of, image, mask, i):
+    return transformed(of.chain, image, [{"mask": mask}, [i, [mask]]])
+
+
+def an_array(of, image, mask, i):
+    return transformed(of.chain, image, {"mask": mask, "array": np.arange(4.0)})
+
+
+def one_dict_for_all(of, image, mask, i):
+    of.target.update(mask=mask, number=i)
+    made = transformed(of.chain, image, of.target)
+    of.target["number"] = -1
+    return made
+
+
+def one_flip_for_all(of, image, mask, i):
+    of.flip.p = float(i % 2)
+    return transformed(of.own, image, mask)
+
+
+PURE = [v2.Resize((32, 30)), v2.ToImage(), v2.ToPureTensor()]
+
+
+def behind_pure_tensors(of, image, mask, i):
+    return transformed(v2.Compose([*PURE, v2.RandomHorizontalFlip(1.0)]), image, mask)
+
+
+def pure_tensors(of, image, mask, i):
+    return transformed(v2.Compose(PURE), image, mask)
+
+
+ODD = [
+    remapped,
+    normalized_behind,
+    unlabelled,
+    unlabelled_before,
+    dropped_targets,
+    in_any_order,
+    of_two_dtypes,
+    the_picture_twice,
+    in_other_containers,
+    in_lists,
+    an_array,
+    one_dict_for_all,
+    one_flip_for_all,
+    behind_pure_tensors,
+    pure_tensors,
+]
+
+
+class OddScenes(Scenes):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.target = {}
+        self.flip = v2.RandomHorizontalFlip()
+        self.own = v2.Compose([v2.Resize((32, 30)), self.flip, *END])
+
+
+@pytest.mark.parametrize("collate_fn", [None, list], ids=["default", "list"])
+@pytest.mark.parametrize("way", ["loop", "processes", "pure"])
+@pytest.mark.parametrize("make", ODD)
+def test_whatever_a_dataset_does_with_pairs(root, make, way, collate_fn):
+    got = list(FastLoader(OddScenes(root, make), 4, collate_fn=collate_fn, **WAYS[way]))
+    workers = WAYS[way].get(
+        "num_workers", 0
+    )  # stacks have other dtypes in a worker, with DataLoader, too
+    wanted = list(DataLoader(OddScenes(root, make), 4, collate_fn=collate_fn, num_workers=workers))
+    for one, other in zip(leaves(got), leaves(wanted), strict=True):
+        assert type(one) is type(other)
+        if isinstance(other, torch.Tensor) and other.is_floating_point():
+            torch.testing.assert_close(
+                torch.as_tensor(one), torch.as_tensor(other), rtol=0, atol=1e-6
+            )
+        elif isinstance(other, np.ndarray):
+            assert np.array_equal(one, other) and one.dtype == other.dtype
+        else:
+            same(one, other)
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        assert type(value) in (dict, OrderedDict)
+        return [leaf for key in sorted(value) for leaf in [key, *leaves(value[key])]]
+    if isinstance(value, list | tuple):
+        return [type(value), *(leaf for each in value for leaf in leaves(each))]
+    return [value]
+
+
+def some_of_another_file(of, image, mask, i):
+    made, target = transformed(of.chain, image, {"mask": mask})
+    return made, target if i % 2 else {"mask": torch.full((20, 20), 77, dtype=torch.uint8)}
+
+
+@pytest.mark.parametrize("make", [some_of_another_file, the_picture_twice])
+@pytest.mark.parametrize("collate_fn", [None, list], ids=["default", "list"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_picture_and_its_mask_never_part(tmp_path, way, collate_fn, make):
+    columns = np.tile(np.arange(60, dtype=np.uint8), (40, 1))
+    for number in range(COUNT):
+        Image.fromarray(columns).save(tmp_path / f"{number} mask.png")
+        Image.fromarray(np.stack([columns] * 3, -1)).save(tmp_path / f"{number}.png")
+    chain = v2.Compose([v2.RandomCrop((20, 20)), v2.RandomHorizontalFlip(), v2.ToImage()])
+
+    class Columns(Scenes):
+        def __getitem__(self, index):
+            image = EncodedImage(self.root / f"{index}.png")
+            return self.make(self, image, EncodedMask(self.root / f"{index} mask.png"), index)
+
+    loader = FastLoader(Columns(tmp_path, make, chain), 4, collate_fn=collate_fn, **WAYS[way])
+    seen = 0
+    for batch in loader:
+        samples = batch if collate_fn else zip(*map(rows, batch), strict=True)
+        for picture, target, *again in samples:
+            mask = torch.as_tensor(target["mask"] if isinstance(target, dict) else target)
+            if mask[0, 0] != 77:
+                assert torch.equal(torch.as_tensor(picture)[0], mask)
+                seen += 1
+            assert all(torch.equal(picture, other) for other in again)
+    assert seen >= COUNT // 2
+
+
+def rows(part):
+    return [{"mask": each} for each in part["mask"]] if isinstance(part, dict) else part
+
+
+def test_nothing_but_steps_for_targets(root):
+    dataset = Scenes(root, boxes, v2.ClampBoundingBoxes())
+    got = list(FastLoader(dataset, 4, collate_fn=list))
+    wanted = list(DataLoader(dataset, 4, collate_fn=list))
+    for one, other in zip(itertools.chain(*got), itertools.chain(*wanted), strict=True):
+        assert one[0].tobytes() == other[0].tobytes()
+        same(one[1]["boxes"], other[1]["boxes"])
+
+
+def test_one_sample_alone_is_of_the_transforms_class(root):
+    class Pictures(Dataset):
+        def __len__(self):
+            return COUNT
+
+        def __getitem__(self, index):
+            return EncodedImage(root / f"{index}.jpg", FIXED)
+
+    for options in ({}, {"num_workers": 1}, {"native": False}):
+        made = list(FastLoader(Pictures(), batch_size=None, **options))
+        assert {type(each) for each in made} == {tv_tensors.Image}
 
 
 @pytest.mark.parametrize("way", WAYS)
