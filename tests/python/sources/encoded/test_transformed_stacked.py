@@ -175,8 +175,8 @@ class Named(typing.NamedTuple):
 
 def remapped(of, image, mask, i):
     made, target = transformed(of.chain, image, mask)
-    valid = target != 5
-    target[target == 5] = 255
+    valid = target != 7
+    target[target == 7] = 5
     return made, target, valid
 
 
