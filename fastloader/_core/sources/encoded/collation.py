@@ -185,6 +185,8 @@ class EncodedCollation:
 
     def _collated(self, samples: Any) -> Any:
         refused, fetching.refused = fetching.refused, ""
+        if self.batched and not isinstance(samples, list | tuple):
+            return self.collate_fn(samples)  # what __getitems__ gives is its own affair
         if not any(map(_has_encoded, samples if self.batched else [samples])):
             tree = self.collate_fn(samples)
             return _made_batch(tree, len(samples), refused) if refused else tree
