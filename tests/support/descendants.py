@@ -90,9 +90,25 @@ def _kill(pids):
             os.kill(pid, signal.SIGKILL)
 
 
-def kill_tree(pid):
-    """Kills a process and all that it has started."""
-    _kill(_with_descendants({pid}))
+def kill_tree(pid, seconds=20):
+    """Kills a process and all that it has started, and waits until they are gone: a signal takes its
+    time on a busy machine. They are stopped first, so that none starts another meanwhile."""
+    found = set()
+    while new := _with_descendants({pid}) - found:
+        for each in new:
+            with contextlib.suppress(OSError):
+                os.kill(each, signal.SIGSTOP)
+        found |= new
+    _kill(found)
+    deadline = time.monotonic() + seconds
+    while any(map(_runs, found)) and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def _runs(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def end_started(before, seconds=20):
