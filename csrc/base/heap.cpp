@@ -14,7 +14,7 @@ namespace {
 
 #ifdef __GLIBC__
 constexpr size_t kSmall = size_t{1} << 20;
-// What malloc never goes below by itself, and what it never goes beyond.
+// The highest mmap threshold that malloc takes by itself, and that older versions let be set.
 constexpr size_t kLeastThreshold = size_t{32} << 20;
 
 bool set_by_user() noexcept {

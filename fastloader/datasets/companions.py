@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data._utils.collate import collate, default_collate_fn_map
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fastloader.datasets.picture_source import PictureSource
-from fastloader.datasets.put_off import PutOff, open_in_trees
+from fastloader.datasets.put_off import PutOff, collate_taken, open_in_trees
 from fastloader.transforms._arguments import interpolation_name
 from fastloader.transforms._reader.torchvision import is_v2
 from fastloader.transforms._recipe.operations import (
@@ -212,12 +212,7 @@ class EncodedMask(_Follower, PutOff):
         return f"EncodedMask({self._source.name!r}, bits={self.bits}, dtype={self.dtype})"
 
 
-def _collate_masks(column: list[Any], *, collate_fn_map: Any = None) -> Any:
-    """Collates masks that follow no picture for default_collate."""
-    return collate([each.taken() for each in column], collate_fn_map=collate_fn_map)
-
-
-default_collate_fn_map[EncodedMask] = _collate_masks
+default_collate_fn_map[EncodedMask] = collate_taken  # one that follows no picture
 open_in_trees(EncodedMask)
 
 

@@ -24,7 +24,7 @@ from fastloader.datasets.encoded import (
     keeping,
     read_transform,
 )
-from fastloader.datasets.put_off import PutOff, looked_at, open_in_trees
+from fastloader.datasets.put_off import PutOff, collate_taken, looked_at, open_in_trees
 from fastloader.errors import NotNative
 from fastloader.transforms._reader.chain import is_conversion, steps_of
 from fastloader.transforms._reader.kinds import check_hooks, kind_of
@@ -414,12 +414,12 @@ def _collate_images(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     """Collates the pictures of pairs for default_collate."""
     kept = keeping()
     if kept is None:  # another loader has fetched them on this thread
-        return _collate_made(column, collate_fn_map)
+        return collate_taken(column, collate_fn_map=collate_fn_map)
     known = all(type(each) is JointImage for each in column)
     if not known or not kept.keeps() or any(each.joint.made for each in column):
         kept.made += count_pictures([each for each in column if type(each) is JointImage])
         kept.why = kept.why or "the pairs of transformed() are made before the batch"
-        return _collate_made(column, collate_fn_map)
+        return collate_taken(column, collate_fn_map=collate_fn_map)
     joints = [each.joint for each in column]
     number = kept.pairs.get(id(joints[0]))  # of the same pictures, which stand twice in a sample
     if number is None or not _are_same(joints, [each.joint for each in kept.columns[number]]):
@@ -432,16 +432,15 @@ def _collate_targets(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     which are kept."""
     kept = keeping()
     if kept is None or not kept.keeps():
-        return _collate_made(column, collate_fn_map)
+        return collate_taken(column, collate_fn_map=collate_fn_map)
     place = kept.pairs.get(id(getattr(column[0], "joint", None)))
     pictures = [] if place is None else kept.columns[place]
     joints: list[Any] = [each.joint if type(each) is JointTarget else None for each in column]
     if place is None or not _are_same(joints, [each.joint for each in pictures]):
-        return _collate_made(column, collate_fn_map)
-    if any(
-        list(_places_in(each.given)) != list(_places_in(joints[0].given)) for each in joints[1:]
-    ):
-        return _collate_made(column, collate_fn_map)
+        return collate_taken(column, collate_fn_map=collate_fn_map)
+    where = list(_places_in(joints[0].given))
+    if any(list(_places_in(each.given)) != where for each in joints[1:]):
+        return collate_taken(column, collate_fn_map=collate_fn_map)
     functions = {**collate_fn_map, EncodedPlace: _collate_places}
     return collate([_placed(each.given, place) for each in joints], collate_fn_map=functions)
 
@@ -467,13 +466,6 @@ def _placed(target: Any, column: int) -> Any:
 
 def _collate_places(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     return column[0]
-
-
-def _collate_made(column: list[Any], collate_fn_map: Any) -> Any:
-    return collate(
-        [each.taken() if isinstance(each, PutOff) else each for each in column],
-        collate_fn_map=collate_fn_map,
-    )
 
 
 default_collate_fn_map[JointImage] = _collate_images

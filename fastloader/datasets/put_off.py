@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch.utils._pytree import register_pytree_node, tree_map
+from torch.utils.data._utils.collate import collate
 
 from fastloader._core.machine.process import ProcessLock
 from fastloader.errors import Error
@@ -103,6 +104,12 @@ _keeping = ProcessLock()  # guards: what is kept, of all of them
 def looked_at(value: Any) -> Any:
     """Returns what stands behind a value that is put off, and any other value as it is."""
     return value.look() if isinstance(value, PutOff) else value
+
+
+def collate_taken(column: list[Any], *, collate_fn_map: Any = None) -> Any:
+    """Collates, for default_collate, what comes out for a column of which some are put off."""
+    taken = [each.taken() if isinstance(each, PutOff) else each for each in column]
+    return collate(taken, collate_fn_map=collate_fn_map)
 
 
 def open_in_trees(kind: type[PutOff]) -> None:

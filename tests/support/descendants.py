@@ -101,11 +101,11 @@ def kill_tree(pid, seconds=20):
         found |= new
     _kill(found)
     deadline = time.monotonic() + seconds
-    while any(map(_runs, found)) and time.monotonic() < deadline:
+    while any(map(alive, found)) and time.monotonic() < deadline:
         time.sleep(0.005)
 
 
-def _runs(pid):
+def alive(pid):
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

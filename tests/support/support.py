@@ -19,6 +19,7 @@ import emulated_cuda
 import pytest
 import torch
 import warm
+from descendants import alive as alive
 from torch.utils.data import Dataset, IterableDataset
 
 SUPPORT = Path(__file__).resolve().parent  # where helper modules lie
@@ -154,12 +155,6 @@ def children(pid=None):
         and child != server
         and (forked or _SERVER not in command)
     }
-
-
-def alive(pid):
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def begun_at(pid):

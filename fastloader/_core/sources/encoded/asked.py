@@ -20,9 +20,8 @@ from fastloader.transforms._normalization import Normalization
 class KeyedIndex:
     """An index batch on its way to what makes its samples, with the `EpochKeys`, the position of its
     first sample, how many it has, how the delivery normalises, and whose it is: the `EncodedCollation`'s
-    ``token``. Where it has arrived, unpickled in a
-    worker process, it is the index batch again, because the dataset is to see what the sampler gave;
-    what makes the pictures there knows the rest."""
+    ``token``. Where it has arrived, unpickled in a worker process, it is the index batch again, because
+    the dataset is to see what the sampler gave; what makes the pictures there knows the rest."""
 
     def __init__(
         self,

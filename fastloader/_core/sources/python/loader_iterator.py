@@ -34,11 +34,11 @@ from fastloader._core.pictures.images import CropSeeds, EpochKeys, WorkerSamples
 from fastloader._core.pictures.in_place import InPlace, RowPictures
 from fastloader._core.sources.encoded.asked import KeyedIndex
 from fastloader._core.sources.encoded.batch import EncodedBatch
-from fastloader._core.sources.encoded.collation import EncodedCollation
+from fastloader._core.sources.encoded.collation import EncodedCollation, puts_off
 from fastloader._core.sources.encoded.epoch import EncodedPictures, stop
 from fastloader._core.sources.python.arguments import LoaderView
 from fastloader._core.sources.python.stateful import EpochForWorker
-from fastloader.datasets.joint import STACKED, fetching
+from fastloader.datasets.joint import fetching
 from fastloader.errors import Error
 from fastloader.transforms._job import Decode
 
@@ -368,7 +368,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
 def _made(dataset: Any, collate: Any, index: Any, batched: bool) -> Any:
     """A batch of one sample, or a sample that is not batched."""
     collation = EncodedCollation(collate)
-    fetching.under_way = STACKED if batched else ""
+    fetching.under_way = puts_off(collate, batched)
     try:
         sample = dataset[index]
     finally:

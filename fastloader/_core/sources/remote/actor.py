@@ -537,7 +537,7 @@ class Session:
             return self._failed
         index = pickle.loads(message)
         try:
-            fetching.under_way = self._setup.collate_fn.puts_off
+            fetching.under_way, fetching.refused = self._setup.collate_fn.puts_off, ""
             return self._fetcher.fetch(index)
         except StopIteration:
             if self._setup.kind != dataloader._DatasetKind.Iterable:

@@ -583,3 +583,22 @@ def test_errors_of_a_mask_alone_name_its_file(tmp_path, files, kind, own):
         with pytest.raises((OSError, ValueError), match=str(path).rpartition("/")[2]):
             for batch in kind([{"mask": EncodedMask(path, **of)}], collate_fn=own):
                 batch[0]["mask"].shape  # noqa: B018
+
+
+def test_masks_beside_tensors(files):
+    """A dataset gives a mask where there is one, and a tensor where there is none."""
+    size = tuple(EncodedMask(files.of(0, "mask")).decode().shape)
+
+    class Some(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            mask = EncodedMask(files.of(0, "mask"))
+            return torch.zeros(size, dtype=torch.uint8) if index in (1, 2) else mask
+
+    for batch_size in (2, 4):
+        loader = FastLoader(Some(), batch_size)
+        got, wanted = list(loader), list(DataLoader(Some(), batch_size))
+        assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))
+        assert all(type(one) is torch.Tensor for one in got)
