@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fastloader.datasets.joint import transformed
     from fastloader.encoded_image import Companion, EncodedClip, EncodedImage, EncodedMask
     from fastloader.loader import FastLoader
+    from fastloader.loader_audit import audit
     from fastloader.loader_check import check
     from fastloader.prefetcher import DevicePrefetcher
 
@@ -42,6 +43,7 @@ __all__ = [
     "Packed",
     "Padded",
     "PythonPathWarning",
+    "audit",
     "build_info",
     "check",
     "decode_image",
@@ -57,6 +59,7 @@ _HOME = {
     "EncodedMask": "fastloader.encoded_image",
     "Packed": "fastloader._core.batch.layout",
     "Padded": "fastloader._core.batch.layout",
+    "audit": "fastloader.loader_audit",
     "build_info": "fastloader._core.machine.build_info",
     "check": "fastloader.loader_check",
     "decode_image": "fastloader.datasets.decode_image",

@@ -51,7 +51,7 @@ LAYERS: list[list[str]] = [
     ],
     ["_core/runtime.py"],
     ["loader.py", "prefetcher.py"],
-    ["loader_check.py"],
+    ["loader_audit.py", "loader_check.py"],
     ["compat/**"],
     ["cli/**", "__main__.py"],
 ]

@@ -221,7 +221,7 @@ class Waiting:
         if self._progress is not None:
             if kind is None or (issubclass(kind, Exception) and not ended):
                 if kind is None or self._iterator._filled_place:
-                    self._progress.delivered()
+                    self._progress.delivered(came=kind is None)
             elif kind is StopIteration:
                 self._progress.end()
                 counted = self._statistics

@@ -13,7 +13,7 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -98,13 +98,7 @@ def share(sampler: DistributedSampler[Any], epoch: int, start: int = 0) -> list[
     samples of its order. The rest is dealt out anew, so that ``start`` may come from another world
     size."""
     length = len(sampler.dataset)  # type: ignore[arg-type]
-    world = sampler.num_replicas
-    rest = max(0, length - start)
-    policy = getattr(sampler, "policy", "drop" if sampler.drop_last else "pad")
-    if policy == "pad":
-        rest = -(-rest // world) * world
-    elif policy == "drop":
-        rest = rest // world * world
+    world, rest = sampler.num_replicas, rest_of(sampler, start)
     # Samples to pad with come from the beginning of the epoch, as in DistributedSampler.
     first = start + sampler.rank
     places = torch.arange(first, max(first, start + rest), world, device="cpu") % max(length, 1)
@@ -112,6 +106,20 @@ def share(sampler: DistributedSampler[Any], epoch: int, start: int = 0) -> list[
         return places.tolist()
     generator = torch.Generator().manual_seed(sampler.seed + epoch)
     return torch.randperm(length, generator=generator, device="cpu")[places].tolist()
+
+
+def policy_of(sampler: DistributedSampler[Any]) -> str:
+    """Returns which of the `POLICIES` a sampler has, ours or torch's."""
+    return getattr(sampler, "policy", "drop" if sampler.drop_last else "pad")
+
+
+def rest_of(sampler: DistributedSampler[Any], start: int) -> int:
+    """Returns how many samples all ranks together get behind the first ``start`` of the order."""
+    rest = max(0, len(sampler.dataset) - start)  # type: ignore[arg-type]
+    world, policy = sampler.num_replicas, policy_of(sampler)
+    if policy == "pad":
+        return -(-rest // world) * world
+    return rest // world * world if policy == "drop" else rest
 
 
 def give_own_share(attributes: dict[str, Any]) -> None:
@@ -283,6 +291,8 @@ class Agreed(NamedTuple):
 
     proposal: int  # rank 0's
     meetings: Meetings | None  # for the epochs to come; None without other ranks
+    # The epoch that the ranks' own states are of, if its place has several names: see `_in_one_place`.
+    uneven: int | None = None
 
 
 class Meeting:
@@ -322,14 +332,14 @@ class Meeting:
     ) -> dict[str, Any] | None:
         """Does as `hold`, but waits no longer than so many seconds, and returns None if there is no
         verdict then. What was said stays posted."""
-        with _reached():
+        with reached():
             return self._come(facts, seconds, more)
 
     def _come(
         self, facts: dict[str, Any], seconds: float | None, more: dict[str, Any]
     ) -> dict[str, Any] | None:
-        store, rank = _store(), distributed.get_rank()
-        patience = _patience(store)
+        store, rank = group_store(), distributed.get_rank()
+        patience = patience_of(store)
         if seconds is not None and seconds >= patience:
             seconds = None
         deadline = time.monotonic() + (patience if seconds is None else seconds)
@@ -342,7 +352,7 @@ class Meeting:
         elif seconds is None:
             verdict = self._heard(store, deadline + min(5, patience), patience)
         else:
-            verdict = _poll(lambda: self._verdict(store), deadline, None)
+            verdict = poll(lambda: self._verdict(store), deadline, None)
         if verdict is not None and verdict["error"]:
             if rank == 0:
                 self._wait_until_heard(store, deadline)
@@ -353,11 +363,11 @@ class Meeting:
 
     def withdraw(self) -> dict[str, Any] | None:
         """Takes back what was posted, before all have come. Returns the verdict if that was too late."""
-        with _reached():
+        with reached():
             return self._withdraw()
 
     def _withdraw(self) -> dict[str, Any] | None:
-        store, rank = _store(), distributed.get_rank()
+        store, rank = group_store(), distributed.get_rank()
         if rank == 0:
             verdict = self._judge(store, time.monotonic(), 0.0, False)
             if verdict is None:
@@ -375,7 +385,7 @@ class Meeting:
         """Lets rank 0 wait a moment before it raises. The store may end with its process, and the others
         would not hear what was wrong."""
         names = [f"{self._key}/heard/{rank}" for rank in range(1, distributed.get_world_size())]
-        _poll(lambda: store.check(names), min(deadline, time.monotonic() + _HEARD), None)
+        poll(lambda: store.check(names), min(deadline, time.monotonic() + _HEARD), None)
         for name in names:
             store.delete_key(name)
 
@@ -392,15 +402,15 @@ class Meeting:
             return [name for name in names if not store.check([name])]
 
         def waits() -> str:
-            return f"rank 0 waits for {_named(missing())} to {self._act}"
+            return f"rank 0 waits for {named_ranks(missing())} to {self._act}"
 
-        complete = _poll(lambda: store.check(names), deadline, waits if at_last else None)
+        complete = poll(lambda: store.check(names), deadline, waits if at_last else None)
         if not complete and not at_last:
             return None
         absent = [] if complete else missing()
         present = [json.loads(store.get(name)) for name in names if name not in absent]
         if absent:
-            verdict = {"error": f"{_named(absent)} did not {self._act} {_within(patience)}"}
+            verdict = {"error": f"{named_ranks(absent)} did not {self._act} {within(patience)}"}
         else:
             verdict = _compare(present)
             store.delete_key(f"{self._behind}/verdict")
@@ -413,13 +423,13 @@ class Meeting:
     def _heard(self, store: Any, deadline: float, patience: float) -> dict[str, Any]:
         rank = distributed.get_rank()
         waits = f"rank {rank} waits for rank 0 and others to {self._act}"
-        verdict = _poll(lambda: self._verdict(store), deadline, lambda: waits)
+        verdict = poll(lambda: self._verdict(store), deadline, lambda: waits)
         if verdict is None:
             # Rank 0, if it comes later, must not take this one for present.
             store.delete_key(f"{self._key}/{rank}")
             verdict = self._verdict(store)
         return verdict or {
-            "error": f"rank 0 did not {self._act} {_within(patience)}, or is gone",
+            "error": f"rank 0 did not {self._act} {within(patience)}, or is gone",
         }
 
     def _verdict(self, store: Any) -> dict[str, Any] | None:
@@ -436,7 +446,7 @@ class Meetings:
     stays the next one: a pass that went on without it, and was dropped, has taken part in none."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
         self._number = 0
         self._next: Meeting | None = None  # to which this rank has come
         self._turn: Turn | None = None  # which came to it
@@ -452,7 +462,7 @@ class Meetings:
             self.withdraw()
         self._turn = turn
         if self._next is None:
-            self._next = _epochs_meeting(self._name, self._number)
+            self._next = _epochs_meeting(self.name, self._number)
         try:
             verdict = self._next.come(turn.facts, seconds)
         except Error:
@@ -502,10 +512,9 @@ class Turn:
 
 def first_meeting() -> Meeting | None:
     """Makes the meeting of a loader's first ``iter()``; None if the group has no store, as MPI's."""
-    store = _store()
-    if store is None:
+    if group_store() is None:
         return None
-    number = next(_rounds.setdefault(store, itertools.count()))
+    number = count_round()
     return Meeting(
         f"fastloader/agreement/{number}",
         f"fastloader/agreement/{number - _KEPT}",
@@ -514,6 +523,11 @@ def first_meeting() -> Meeting | None:
         "0; all ranks must take them in the same order)",
         "",
     )
+
+
+def count_round() -> int:
+    """Returns the number of this agreement on the group's store."""
+    return int(next(_rounds.setdefault(group_store(), itertools.count())))
 
 
 def agree(meeting: Meeting | None, facts: dict[str, Any], proposal: int) -> Agreed:
@@ -530,7 +544,8 @@ def agree(meeting: Meeting | None, facts: dict[str, Any], proposal: int) -> Agre
     # By what rank 0 drew, since the store may outlive this attempt.
     name = f"fastloader/epochs/{verdict['present'][0]}"
     alone = distributed.get_world_size() == 1
-    return Agreed(int(verdict["proposal"]), None if alone else Meetings(name))
+    meetings = None if alone else Meetings(name)
+    return Agreed(int(verdict["proposal"]), meetings, verdict["uneven"])
 
 
 def _epochs_meeting(name: str, number: int) -> Meeting:
@@ -547,7 +562,7 @@ def _epochs_meeting(name: str, number: int) -> Meeting:
 
 
 @contextlib.contextmanager
-def _reached() -> Iterator[None]:
+def reached() -> Iterator[None]:
     try:
         yield
     except Error:
@@ -559,12 +574,12 @@ def _reached() -> Iterator[None]:
         ) from error
 
 
-def _store() -> Any:
+def group_store() -> Any:
     # A private function, because no public one gives the default group's store. torch has it since 1.8.
     return distributed.distributed_c10d._get_default_store()
 
 
-def _patience(store: Any) -> float:
+def patience_of(store: Any) -> float:
     """Returns how many seconds a rank waits for the others: as long as the group's own operations do."""
     value = os.environ.get(PATIENCE)
     if value is None:
@@ -578,18 +593,18 @@ def _patience(store: Any) -> float:
     return seconds
 
 
-def _named(names: list[str]) -> str:
+def named_ranks(names: list[str]) -> str:
     return "rank " + ", ".join(name.rpartition("/")[2] for name in names)
 
 
-def _within(patience: float) -> str:
+def within(patience: float) -> str:
     return (
         f"within {patience:g} s ({PATIENCE} sets that time, which is otherwise the timeout= of "
         "init_process_group)"
     )
 
 
-def _poll(condition: Callable[[], Any], deadline: float, waits: Callable[[], str] | None) -> Any:
+def poll(condition: Callable[[], Any], deadline: float, waits: Callable[[], str] | None) -> Any:
     """Polls until the condition is true or the deadline has passed, and returns what the condition gave
     last. The store could wait by itself, but would keep Ctrl-C waiting as well. ``waits`` says what is
     waited for, once it takes long."""
@@ -609,24 +624,32 @@ def _poll(condition: Callable[[], Any], deadline: float, waits: Callable[[], str
 def _compare(all_ranks: list[dict[str, Any]]) -> dict[str, Any]:
     first = all_ranks[0]
     facts = [each["facts"] for each in all_ranks]
-    compared = set(first["facts"])
+    compared, uneven = set(first["facts"]), None
     if CONSUMED in compared and _in_one_place(facts):
         compared -= {EPOCH, CONSUMED}
-    differences = [
-        f"{name} is {value!r} on rank 0 and {other.get(name)!r} on rank {rank}"
-        for rank, other in enumerate(facts)
-        for name, value in first["facts"].items()
-        if name in compared and other.get(name) != value
-    ]
-    shown = differences[:5] + ["..."] * (len(differences) > 5)
+        if any(each[CONSUMED] != facts[0][CONSUMED] for each in facts):
+            uneven = min(each[EPOCH] for each in facts)
     processors = [each.get("processors", "") for each in all_ranks]
     hosts = [_host(each) for each in processors]
     return {
-        "error": "; ".join(shown),
+        "error": "; ".join(differences(facts, compared)),
+        "uneven": uneven,
         "proposal": first.get("proposal"),
         "here": {each: hosts.count(each) for each in set(hosts)},
         "sharing": {each: processors.count(each) for each in set(processors)},
     }
+
+
+def differences(facts: list[dict[str, Any]], compared: Collection[str]) -> list[str]:
+    """Says in words which of these facts differ from rank 0's, and on which rank: the first five, and
+    "..." for the others."""
+    different = [
+        f"{name} is {value!r} on rank 0 and {other.get(name)!r} on rank {rank}"
+        for rank, other in enumerate(facts)
+        for name, value in facts[0].items()
+        if name in compared and other.get(name) != value
+    ]
+    return different[:5] + ["..."] * (len(different) > 5)
 
 
 def _in_one_place(facts: list[dict[str, Any]]) -> bool:

@@ -36,6 +36,7 @@ from fastloader._core.machine import devices, identity
 from fastloader._core.machine.process import ProcessLock
 from fastloader._core.order import distributed, generators
 from fastloader._core.order import generators as generator_states
+from fastloader._core.order.audit import Noted, begin_audit
 from fastloader._core.order.distributed import Agreed, Look, Looks, Meeting, ShardSampler
 from fastloader._core.order.generators import (
     GeneratorStates,
@@ -488,6 +489,7 @@ class Position:
         self._first_meeting: Meeting | None = None  # which the ranks have begun and not ended
         self._agreed: Agreed | None = None
         self._looks = Looks()
+        self.audit = begin_audit(self.samplers)  # None unless somebody has asked for it
         # What was before the epoch that begins.
         self._before: tuple[Progress | None, LoaderState | None] = (None, None)
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
@@ -532,6 +534,10 @@ class Position:
         self.current.augment(self._draws)
         if self.samplers.shard is not None:
             self.current.turn = self._turn(self.samplers.shard, self.epoch, mid_epoch is not None)
+        if self.audit is not None and not self._alone:
+            self.current.account = self.audit.begin(
+                self.samplers, self.current, len(self.dataset), self._agreed
+            )
         if saved is not None:
             self.current.base_seed = saved["base_seed"]
         self._passes.add(self.current)
@@ -544,8 +550,11 @@ class Position:
             self.on_users_generator,
         )
         quick = self.samplers.stateful is None and type(self.samplers.sampler) in ENDED_BY_ERRORS
-        drawn = indices.quickly() if quick else indices
-        return MissingFirst(self.current, drawn) if self.current.missing else drawn
+        drawn: Iterator[Any] = indices.quickly() if quick else indices
+        if self.current.missing:
+            drawn = MissingFirst(self.current, drawn)
+        account = self.current.account
+        return drawn if account is None else Noted(drawn, account.drawn)
 
     # --- an epoch ----------------------------------------------------------------------------------
 
@@ -690,6 +699,8 @@ class Position:
             self._hand_out_uncounted()
             return
         iterator.progress = current = self.current
+        if current is not None and current.account is not None:
+            current.account.watch(iterator)
         if current is not None and current.turn is not None:
             if current.saved is None and self.samplers.ends_unevenly_at_once():
                 current.count()
@@ -767,7 +778,7 @@ class Position:
         """Notes that the loop holds an iterator that does not tell which batches it hands over."""
         if self.current is None:
             self.current = Progress(self.epoch, None, self.iterable)
-        self.current.counted = False
+        self.current.counted, self.current.account = False, None
         if self.samplers.shard is not None:  # now, since nobody will say when
             self._turn(self.samplers.shard, self.epoch - 1, goes_on=False)(None)
 
@@ -800,6 +811,8 @@ class Position:
         for each in list(self._passes):
             if not each.finished:
                 each.stale = why
+                if each.account is not None:
+                    each.account.leave()
 
 
 def within_iter(what: str) -> Error:

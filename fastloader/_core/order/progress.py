@@ -6,7 +6,7 @@ import collections
 import copy
 import pickle
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import torch
 
@@ -64,6 +64,20 @@ class LoaderState(_Always, total=False):
 _SHORTLY = 5.0  # seconds for which a rank waits for the others at its second batch
 
 
+class Account(Protocol):
+    """Counts what the loop has received of a pass: see `audit.Tally`."""
+
+    drawn: collections.deque[Any]
+
+    def watch(self, iterator: Any) -> None: ...
+
+    def receive(self, keys: Any, came: bool) -> None: ...
+
+    def end(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
 class Progress:
     """One pass over the sampler: what was drawn from it, and how much of that the loop has received.
 
@@ -111,6 +125,7 @@ class Progress:
         # them when a second batch is asked for, or at the end. None from then on.
         self.turn: Callable[[float | None], bool] | None = None
         self._unmet: Callable[[float | None], bool] | None = None  # the same, if some have not come
+        self.account: Account | None = None  # of what was received, if somebody audits it
         self.counted = True  # whether the iterator that the loop holds counts its batches
         # What is erased and mixed, and how many samples were drawn before the loop's next batch.
         self.draws: EpochDraws | None = None
@@ -185,9 +200,10 @@ class Progress:
             raise
         self.turn, self._unmet = None, None if met else turn
 
-    def delivered(self) -> None:
+    def delivered(self, came: bool = True) -> None:
+        """Counts a batch as received. ``came``: False if an error came in its place."""
         self.batches += 1
-        self.samples += self._forget_oldest()
+        self.samples += self._forget_oldest(came)
         if self.draws is not None:
             self.next_draw = self.draws.delivered
 
@@ -219,13 +235,15 @@ class Progress:
             counted["missing"] = as_given(missing)
         return counted
 
-    def _forget_oldest(self) -> int:
+    def _forget_oldest(self, came: bool = True) -> int:
         """Forgets the oldest batch that was not received, and returns how many samples it had."""
-        samples = 0
+        samples, keys = 0, None
         if self.outstanding is None and self.missing:
             self.missing.popleft()
         if self.arrivals and self.outstanding is not None:
-            self.outstanding.pop(self.arrivals.popleft(), None)
+            keys = self.outstanding.pop(self.arrivals.popleft(), None)
+        if self.account is not None:
+            self.account.receive(keys, came)
         if self.drawn:
             samples, self.last = self.drawn.popleft()
         if self.sampler_states:
@@ -258,6 +276,8 @@ class Progress:
             for worker, report in self.ended.items():
                 self._note_report(worker, report)
             self.count()
+            if self.account is not None:
+                self.account.end()
 
 
 class MissingFirst(Iterator[Any]):

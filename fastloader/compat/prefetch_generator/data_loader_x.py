@@ -27,7 +27,7 @@ class _Counted(BackgroundGenerator[Any]):
             self.progress.end()
             raise
         except Exception:
-            self.progress.delivered()
+            self.progress.delivered(came=False)
             raise
         self.progress.delivered()
         return batch

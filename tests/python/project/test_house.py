@@ -42,6 +42,7 @@ def public_files(root):
         "encoded_image",
         "errors",
         "loader",
+        "loader_audit",
         "loader_check",
         "prefetcher",
     }

@@ -307,7 +307,7 @@ class LoaderIterator(dataloader._BaseDataLoaderIter):
                 raise
             statistics.errors += 1
             if self._filled_place:
-                progress.delivered()
+                progress.delivered(came=False)
             raise
         finally:
             now = time.perf_counter()
