@@ -141,6 +141,8 @@ class Backend {
   virtual const char* name() const = 0;
   /// At least 1, or the backend would not have been opened.
   virtual int device_count() const = 0;
+  /// The NUMA node at which the device is; -1 if that is not known.
+  virtual int numa_node(int /*device*/) const { return -1; }
 
   /// Every native thread calls this once, before it touches the backend: selects the device for
   /// the thread and keeps its calls from invalidating a graph capture elsewhere in the process.

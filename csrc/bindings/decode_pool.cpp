@@ -1,4 +1,5 @@
 #include <pybind11/stl.h>
+#include <sched.h>
 
 #include <array>
 #include <chrono>
@@ -383,6 +384,19 @@ void register_decode_pool(py::module_& module) {
         DecodePool::shared().lower_priority();
       },
       "The decode threads of this process yield to its others from now on.");
+  module.def(
+      "keep_decode_threads",
+      [](const std::vector<size_t>& processors) {
+        cpu_set_t wanted{};
+        for (const size_t each : processors) {
+          if (each < CPU_SETSIZE) CPU_SET(each, &wanted);
+        }
+        const WithoutGil unlocked;
+        DecodePool::shared().keep_on(wanted);
+      },
+      py::arg("processors"),
+      "The decode threads of this process run on these processors, and on those that other calls "
+      "named, from now on.");
   module.def(
       "decode_scratch_bytes",
       [] {

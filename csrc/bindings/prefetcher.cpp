@@ -414,6 +414,14 @@ void bind_prefetcher(py::module_& module) {
 void register_prefetcher(py::module_& module) {
   bind_batch_layout(module);
   bind_prefetcher(module);
+  module.def(
+      "numa_node",
+      [](const std::string& backend, int device) {
+        const WithoutGil unlocked;
+        return open_backend(backend).numa_node(device);
+      },
+      py::kw_only(), py::arg("backend"), py::arg("device"),
+      "The NUMA node at which a device is; -1 if that is not known.");
 }
 
 }  // namespace fastloader::bindings

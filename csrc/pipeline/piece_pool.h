@@ -73,16 +73,16 @@ class PiecePool {
   /// if it may run on more processors than they.
   void grow(size_t threads) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    cpu_set_t allowed{};
+    cpu_set_t callers{};
     // It fails where there are more processors than fit in there.
-    const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+    const bool known = sched_getaffinity(0, sizeof callers, &callers) == 0;
+    const cpu_set_t allowed = kept_locked(callers);
     cpu_set_t common{};
     CPU_AND(&common, &allowed, &allowed_);
     // Fewer processors may be those of the caller alone: OpenMP binds the thread of a training loop
     // to one, when OMP_PROC_BIND is set, and of two loops each may have its own.
     if (known && CPU_EQUAL(&common, &allowed_) && !CPU_EQUAL(&allowed, &allowed_)) {
-      allowed_ = allowed;
-      for (const std::unique_ptr<Thread>& each : threads_) each->run_on(allowed);
+      move_locked(allowed);
     }
     if (threads_.size() >= threads) return;
     threads_.reserve(threads);  // a thread that found no place would be joined, under its own mutex
@@ -90,7 +90,7 @@ class PiecePool {
       try {
         threads_.push_back(std::make_unique<Thread>(name_, [this] { work(); }));
         // It was made where the caller runs.
-        if (known && !CPU_EQUAL(&allowed, &allowed_)) threads_.back()->run_on(allowed_);
+        if (known && !CPU_EQUAL(&callers, &allowed_)) threads_.back()->run_on(allowed_);
       } catch (const Error& error) {
         const std::string counted = std::to_string(threads_.size()) + " of " +
                                     std::to_string(threads) + " threads run: " + error.what();
@@ -99,6 +99,15 @@ class PiecePool {
         return;
       }
     }
+  }
+
+  /// The threads run only on these processors from now on, as far as the caller may run there. What
+  /// several callers have asked for is added up: each has threads of all.
+  void keep_on(const cpu_set_t& processors) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    CPU_OR(&kept_, &kept_, &processors);
+    cpu_set_t callers{};
+    if (sched_getaffinity(0, sizeof callers, &callers) == 0) move_locked(kept_locked(callers));
   }
 
   /// Offers the batch to the threads; at most once per batch.
@@ -219,8 +228,21 @@ class PiecePool {
   std::vector<std::unique_ptr<Thread>> threads_;
   bool warned_ = false;  // that the system gives no more
   cpu_set_t allowed_{};  // where the threads run
+  cpu_set_t kept_{};     // what keep_on() was asked for; none: no one has asked
 
  private:
+  /// The processors, of those where a caller may run, on which the threads are to be kept.
+  cpu_set_t kept_locked(const cpu_set_t& callers) const {
+    cpu_set_t both{};
+    CPU_AND(&both, &callers, &kept_);
+    return CPU_COUNT(&both) > 0 ? both : callers;
+  }
+
+  void move_locked(const cpu_set_t& processors) {
+    allowed_ = processors;
+    for (const std::unique_ptr<Thread>& each : threads_) each->run_on(processors);
+  }
+
   void withdraw_locked(const Batch& batch) {
     queue_.erase(std::remove_if(queue_.begin(), queue_.end(),
                                 [&](const auto& queued) { return queued.get() == &batch; }),

@@ -15,7 +15,8 @@ from fastloader._core.handoff import Fallback, Plan, Source, StandIn, lines_of
 from fastloader._core.loader_stats import LoaderStats
 from fastloader._core.machine import extension
 from fastloader._core.machine.identity import one_look
-from fastloader._core.machine.limits import exceeds_processors
+from fastloader._core.machine.limits import decode_threads, exceeds_processors
+from fastloader._core.machine.numa import keep_decode_threads
 from fastloader._core.machine.process import ProcessLock
 from fastloader._core.observation.headspace import Headspace, Measured
 from fastloader._core.observation.statistics import (
@@ -95,6 +96,7 @@ class Runtime:
         self.fallback: Fallback
         self.sources, self.fallback = make_sources(delivery.statistics, policy)
         self._headspace: Measured | None = None
+        self._placed = False  # whether it was decided where decode threads run
         self._logged_reason = ""  # the reason for the Python path that was logged last
 
     @property
@@ -228,6 +230,9 @@ class Runtime:
             position.take_back_looks(loader, superseding=True)
             trainers.follow_count(position, trainers.fabrics_epoch(loader))
             with position.begin(loader):
+                if not self._placed:  # now that the ranks have counted each other
+                    self._placed = True
+                    keep_decode_threads(self.delivery.device, decode_threads(loader.num_workers))
                 iterator = self._iterate(loader, EpochOrder(position, loader))
             position.hand_out(iterator)
             return iterator

@@ -117,6 +117,8 @@ def enter_way(monkeypatch):
 def _plain_environment(monkeypatch):
     for name in ("FASTLOADER_BACKEND", "FASTLOADER_NATIVE", "FASTLOADER_FORCE_ISA"):
         monkeypatch.delenv(name, raising=False)
+    # Every epoch of a loader with distributed= ends in an error if samples were lost or doubled.
+    monkeypatch.setenv("FASTLOADER_AUDIT", "1")
 
 
 @pytest.fixture(autouse=True)

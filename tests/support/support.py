@@ -222,11 +222,12 @@ HANG = 300
 
 
 def script_environment():
-    """The environment of a program that a test starts: without fastloader's variables, and with the
-    tests' helpers on Python's path."""
+    """The environment of a program that a test starts: without fastloader's variables but the one by
+    which ranks keep account of their samples, and with the tests' helpers on Python's path."""
     variables = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
     paths = [str(PACKAGE_ROOT), str(SUPPORT), str(PROCESSES), variables.get("PYTHONPATH", "")]
-    return variables | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    python_path = os.pathsep.join(filter(None, paths))
+    return variables | {"PYTHONPATH": python_path, "FASTLOADER_AUDIT": "1"}
 
 
 def run_script(source, *arguments, env=None, timeout=HANG, check=True, fresh=False):

@@ -37,6 +37,10 @@ class CudaBackend final : public Backend {
 
   const char* name() const override { return "cuda"; }
   int device_count() const override { return static_cast<int>(numa_nodes_.size()); }
+  int numa_node(int device) const override {
+    require(device);
+    return numa_nodes_[static_cast<size_t>(device)];
+  }
 
   void attach_thread(int device) override {
     require(device);

@@ -10,6 +10,7 @@ for itself, so that nobody waits for one that has left early, beyond its post.
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -239,9 +240,11 @@ class Tally:
         self, audit: Audit, facts: dict[str, Any], promise: Promise, progress: Progress
     ) -> None:
         self._audit = audit
+        self._rank: int = facts.pop(_RANK)
         self._facts = facts
         self._promise = promise
         self._progress: Progress | None = progress  # None when the pass is over
+        self._takes_turns = progress.turn is not None
         # The keys of index batches that were drawn and whose batches were not received so far.
         self.drawn: collections.deque[Any] = collections.deque()
         self._pending: list[Any] = []  # keys that were received and not hashed so far
@@ -254,7 +257,7 @@ class Tally:
     def watch(self, iterator: Any) -> None:
         """Notes the iterator that the loop holds."""
         self._iterator = weakref.ref(iterator)
-        self._finalizer = weakref.finalize(iterator, self.leave)
+        self._finalizer = weakref.finalize(iterator, self._leave_at_last)
         self._finalizer.atexit = False
 
     def receive(self, keys: Any, came: bool) -> None:
@@ -296,10 +299,18 @@ class Tally:
         progress = self._progress
         if progress is None:
             return
-        if progress.turn is None and self._batches > 1:
+        # Where passes take turns, one that has had its turn is an epoch, however little came of it.
+        if progress.turn is None and (self._takes_turns or self._batches > 1):
             self._post(ended=False)
         else:
             self._close()
+
+    def _leave_at_last(self) -> None:
+        """Leaves the pass whose iterator is gone, perhaps after the process group, or its store. Then
+        nobody is left to be told."""
+        if len(self._promise.shares) == 1 or distributed.initialised():
+            with contextlib.suppress(Error):
+                self.leave()
 
     def leave_if_closed(self) -> None:
         iterator = self._iterator() if self._iterator is not None else None
@@ -315,12 +326,11 @@ class Tally:
     def _post(self, ended: bool) -> None:
         self._close()
         self._fold()
-        rank = self._facts.pop(_RANK)
+        rank = self._rank
         complete = self._digest.samples == self._promise.shares[rank]
         promised = self._promise.digest() if rank == 0 and (ended or complete) else None
-        self._audit.post(
-            Post(self._facts, self._digest, ended, self._failed, promised), self._promise.shares
-        )
+        post = Post(self._facts, self._digest, ended, self._failed, promised)
+        self._audit.post(post, rank, self._promise.shares)
 
 
 class Noted(Iterator[Any]):
@@ -544,9 +554,9 @@ class Audit:
             self._name, self._numbers = name, itertools.count()
             self._posted.clear()  # of an attempt that was given up
 
-    def post(self, post: Post, shares: list[int]) -> None:
+    def post(self, post: Post, rank: int, shares: list[int]) -> None:
         """Says what this rank has received of a pass that is over."""
-        posted = _Posted(f"{self._name}/{next(self._numbers)}", post, shares)
+        posted = _Posted(f"{self._name}/{next(self._numbers)}", post, rank, shares)
         self._posted.append(posted)
         if self._name:
             posted.send()
@@ -575,15 +585,16 @@ class _Posted(NamedTuple):
 
     key: str
     post: Post
+    rank: int
     shares: list[int]
 
     def send(self) -> None:
         with distributed.reached():
-            distributed.group_store().set(f"{self.key}/{group.get_rank()}", json.dumps(self.post))
+            distributed.group_store().set(f"{self.key}/{self.rank}", json.dumps(self.post))
 
     def take_back(self) -> None:
         with distributed.reached():
-            distributed.group_store().delete_key(f"{self.key}/{group.get_rank()}")
+            distributed.group_store().delete_key(f"{self.key}/{self.rank}")
 
     def of_all(self, wait: bool) -> list[Post] | None:
         """Reads what all ranks have posted; None if some have not.
@@ -597,13 +608,13 @@ class _Posted(NamedTuple):
     def _of_all(self, wait: bool) -> list[Post] | None:
         store = distributed.group_store()
         patience = distributed.patience_of(store) if wait else 0.0
-        names = [f"{self.key}/{rank}" for rank in range(group.get_world_size())]
+        names = [f"{self.key}/{rank}" for rank in range(len(self.shares))]
 
         def missing() -> str:
             return distributed.named_ranks([name for name in names if not store.check([name])])
 
         def waits() -> str:
-            return f"rank {group.get_rank()} waits for {missing()} to end or leave the epoch"
+            return f"rank {self.rank} waits for {missing()} to end or leave the epoch"
 
         deadline = time.monotonic() + patience
         if distributed.poll(lambda: store.check(names), deadline, waits if wait else None):
