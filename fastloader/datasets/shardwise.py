@@ -8,10 +8,9 @@ import threading
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from torch import distributed
 from torch.utils.data import ConcatDataset, DistributedSampler, Subset
 
@@ -19,6 +18,14 @@ from fastloader._core.machine.limits import most_ranks_here
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader.datasets._remote.cache_folder import CacheFull, HeldFile
 from fastloader.datasets._remote.remote_tar import RemoteTarShard, Shard
+from fastloader.datasets._shard_order import (
+    ORDERS,
+    EpochOrder,
+    Places,
+    ShardTable,
+    size_of_rank,
+    usual_order,
+)
 from fastloader.datasets.tar import TarImages
 
 # ---- Shards that come into the cache before they are wanted.
@@ -91,6 +98,7 @@ POLICIES = ("pad", "drop", "exact")
 _GROUPS_HELD = (
     3  # in the cache: the one before, which workers may still read, this one and the next
 )
+_INDICES_AT_ONCE = 4096  # become Python's numbers, which take more room
 
 
 class ShardwiseSampler(DistributedSampler[int]):
@@ -154,11 +162,9 @@ class ShardwiseSampler(DistributedSampler[int]):
         super().__init__(dataset, world, own, shuffle, seed, drop_last=policy == "drop")
         self.buffer = buffer
         self.policy = policy
-        self._shard_of, self._shards = shards_of(dataset)
-        self._history: list[list[int]] = []  # (ranks, samples that each had received) of this epoch
-        self._running: tuple[int, list[list[int]]] | None = (
-            None  # epoch and history of the iterator
-        )
+        self._table, self._shards = table_of(dataset)
+        self._next_is(self.epoch)
+        self._running: _Epoch | None = None  # the iterator's
         self._given = 0  # by the iterator
         # Holds the last shards of an epoch until the next one begins: workers may still read them when
         # all indices are drawn.
@@ -206,76 +212,46 @@ class ShardwiseSampler(DistributedSampler[int]):
 
     def order(self, epoch: int) -> list[int]:
         """Returns the indices of all ranks in that epoch: each rank gets a run of them."""
-        indices, _groups = self._ordered(epoch)
-        return list(indices.tolist())
+        order = self._ordered(epoch, usual_order(len(self._table)))
+        runs = [run.tolist() for run, _shards in order.runs(Places([0], [len(order)]))]
+        return [index for run in runs for index in run]
 
-    def _ordered(self, epoch: int) -> tuple[Any, Any]:
-        """Orders the epoch: returns its indices, and for each the number of its group of shards."""
-        generator = torch.Generator().manual_seed(self.seed + epoch)
-        count = len(self._shard_of)
-        if self.shuffle:
-            shards = torch.randperm(len(self._shards), generator=generator, device="cpu").numpy()
-            within = torch.randperm(count, generator=generator, device="cpu").numpy()
-        else:
-            shards, within = np.arange(len(self._shards)), np.arange(count)
-        group_of = np.empty(len(self._shards), np.int64)
-        group_of[shards] = np.arange(len(self._shards)) // self.buffer
-        groups = group_of[self._shard_of]
-        order = np.lexsort((within, groups))
-        return order, groups[order]
-
-    def _places(self, count: int, world: int, rank: int) -> Any:
-        """Returns a rank's places in an order of ``count`` samples."""
-        run = np.arange(count * rank // world, count * (rank + 1) // world)
-        if self.policy == "drop":
-            return run[: count // world]
-        if self.policy == "pad" and len(run) < -(-count // world):
-            # At its end, so that an epoch that stops before has repeated nothing.
-            return np.append(run, run[0] if len(run) else 0)
-        return run
-
-    def _left(self, count: int, history: list[list[int]]) -> Any:
-        """Returns the places in the order that no rank has received."""
-        left = np.arange(count)
-        for world, received in history:
-            if self.policy == "drop" and received >= len(left) // world:
-                left = left[:0]  # the rest was left out, for whatever number of ranks
-            there = np.ones(len(left), bool)
-            for rank in range(world):
-                there[self._places(len(left), world, rank)[:received]] = False
-            left = left[there]
-        return left
+    def _ordered(self, epoch: int, order: int) -> EpochOrder:
+        seed = self.seed + epoch if self.shuffle else None
+        return EpochOrder(self._table, seed, self.buffer, order)
 
     def __len__(self) -> int:
-        return len(self._places(len(self._shard_of), self.num_replicas, self.rank))
+        return size_of_rank(len(self._table), self.num_replicas, self.rank, self.policy)
 
     def __iter__(self) -> Iterator[int]:
-        epoch, history = self.epoch, self._history
-        self.epoch, self._history = epoch + 1, []
-        self._running, self._given = (epoch, history), 0
-        return self._indices(self._running)
+        running = _Epoch(self.epoch, self._history, self._order)
+        self._next_is(running.number + 1)
+        self._running, self._given = running, 0
+        return self._indices(running)
 
-    def _indices(self, running: tuple[int, list[list[int]]]) -> Iterator[int]:
-        order, groups = self._ordered(running[0])
-        left = self._left(len(order), running[1])
-        places = left[self._places(len(left), self.num_replicas, self.rank)]
-        order, groups = order[places], groups[places]
-        runs = np.split(order, np.flatnonzero(np.diff(groups)) + 1)
-        needed = [set(np.unique(self._shard_of[run]).tolist()) for run in runs]
+    def _indices(self, running: _Epoch) -> Iterator[int]:
+        left = Places([0], [len(self._table)])
+        for world, received in running.history:
+            left = left.without(world, received, self.policy)
+        places = left.of_rank(self.num_replicas, self.rank, self.policy)
+        runs = _with_needed(self._ordered(running.number, running.order).runs(places))
         self._keep_behind(None)
         ahead = FetchAhead(self._shards)
         try:
+            before, (run, needed), following = frozenset[int](), next(runs), next(runs)
             # Alone: shards that come ahead could have the room that these are waiting for.
-            ahead.wait(needed[0] if needed else ())
-            for number, run in enumerate(runs):
-                ahead.keep(set().union(*needed[max(0, number - 1) : number + 2]))
-                for wanted in needed[number : number + 2]:
-                    ahead.begin(wanted)
-                ahead.wait(needed[number])
-                for index in run.tolist():
-                    if self._running is running:
-                        self._given += 1
-                    yield index
+            ahead.wait(needed)
+            while len(run):
+                ahead.keep(before | needed | following[1])
+                ahead.begin(needed)
+                ahead.begin(following[1])
+                ahead.wait(needed)
+                for first in range(0, len(run), _INDICES_AT_ONCE):
+                    for index in run[first : first + _INDICES_AT_ONCE].tolist():
+                        if self._running is running:
+                            self._given += 1
+                        yield index
+                before, (run, needed), following = needed, following, next(runs)
         except BaseException:  # the loop is left, or a shard cannot be fetched
             ahead.close()
             raise
@@ -295,20 +271,30 @@ class ShardwiseSampler(DistributedSampler[int]):
         """Says which epoch the next ``iter()`` begins. An epoch that was loaded goes on if it is this
         one."""
         if epoch != self.epoch:
-            self.epoch, self._history = epoch, []
+            self._next_is(epoch)
+
+    def _next_is(self, epoch: int) -> None:
+        """Makes the next epoch one that begins at its beginning."""
+        self.epoch = epoch
+        self._history: list[list[int]] = []  # see `_Epoch`
+        self._order = usual_order(len(self._table))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what an epoch needs to go on: the same for all ranks. An epoch that is at its end has
         nothing left, and the next one comes after it."""
         state: dict[str, Any] = self._identity()
-        if self._running is None:
-            return {**state, "epoch": self.epoch, "history": list(self._history)}
-        epoch, history = self._running
-        received = [[self.num_replicas, self._given]] if self._given else []
-        return {**state, "epoch": epoch, "history": [*history, *received]}
+        epoch = self._running
+        if epoch is None:
+            epoch = _Epoch(self.epoch, self._history, self._order)
+            received = []
+        else:
+            received = [[self.num_replicas, self._given]] if self._given else []
+        history = [*epoch.history, *received]
+        return {**state, "epoch": epoch.number, "history": history, "order": epoch.order}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Makes the next ``iter()`` go on from that state.
+        """Makes the next ``iter()`` go on from that state, in the order in which its epoch began. The
+        epochs after it have the order that the dataset has now.
 
         Raises:
             ValueError: if the state is of another order.
@@ -319,8 +305,15 @@ class ShardwiseSampler(DistributedSampler[int]):
                     f"the state is of another order: its {name} is {state.get(name)!r}, here it is "
                     f"{value!r}"
                 )
+        order = state.get("order", ORDERS[0])
+        if order not in ORDERS:
+            raise ValueError(
+                f"the state is of order {order!r}, and this version of fastloader knows "
+                f"{' and '.join(map(str, ORDERS))}: load it with the version that saved it"
+            )
         self.epoch = state["epoch"]
         self._history = [list(each) for each in state["history"]]
+        self._order = order
         self._running = None
 
     def _identity(self) -> dict[str, Any]:
@@ -329,26 +322,42 @@ class ShardwiseSampler(DistributedSampler[int]):
             "shuffle": self.shuffle,
             "buffer": self.buffer,
             "policy": self.policy,
-            "samples": len(self._shard_of),
+            "samples": len(self._table),
             "shards": len(self._shards),
         }
 
 
-def shards_of(dataset: Any) -> tuple[Any, list[Shard]]:
-    """Returns the number of each sample's shard, an int64 array, and the shards."""
+class _Epoch(NamedTuple):
+    """An epoch: its number, what was received of it before, as (ranks, samples that each had received),
+    and the number of its order."""
+
+    number: int
+    history: list[list[int]]
+    order: int
+
+
+_Run: TypeAlias = tuple[Any, frozenset[int]]
+
+
+def _with_needed(runs: Iterator[tuple[Any, Any]]) -> Iterator[_Run]:
+    """Yields each run of indices with the shards that it needs, and then empty runs without end."""
+    for indices, shards in runs:
+        yield indices, frozenset(np.unique(shards).tolist())
+    while True:
+        yield np.empty(0, np.int64), frozenset()
+
+
+def table_of(dataset: Any) -> tuple[ShardTable, list[Shard]]:
+    """Returns which samples lie in which shard, and the shards."""
     if isinstance(dataset, TarImages):
-        return dataset.shard_numbers()
+        return dataset.shard_table()
     kind = kind_of(dataset)
     if kind is Subset:
-        numbers, shards = shards_of(dataset.dataset)
-        return numbers[np.asarray(dataset.indices, np.int64)], shards
+        table, shards = table_of(dataset.dataset)
+        return table.picked(dataset.indices), shards
     if kind is ConcatDataset:
-        numbers, shards = [np.empty(0, np.int64)], []
-        for each in dataset.datasets:
-            own_numbers, more = shards_of(each)
-            numbers.append(own_numbers + len(shards))
-            shards.extend(more)
-        return np.concatenate(numbers), shards
+        tables, lists = zip(*map(table_of, dataset.datasets))
+        return ShardTable.joined(tables), [shard for each in lists for shard in each]
     raise TypeError(
         f"a ShardwiseSampler is of TarImages, or a Subset or ConcatDataset of such, not of a "
         f"{type(dataset).__module__}.{type(dataset).__qualname__}"

@@ -21,6 +21,7 @@ from fastloader.datasets._formats.sample_form import (
 from fastloader.datasets._formats.tar_shards import LABEL, NO_LABEL, content_of, own_name
 from fastloader.datasets._remote.remote_tar import Shard, open_shards, read_files
 from fastloader.datasets._remote.shard_cache import ShardCache
+from fastloader.datasets._shard_order import ShardTable
 from fastloader.datasets.picture_source import PictureSource
 from fastloader.datasets.pictures import FileSpans, Pictures, checked_index
 
@@ -175,6 +176,10 @@ class TarImages(Pictures, called="tar shards"):
         return np.repeat(np.arange(len(self._shards)), np.diff(self.spans.starts)), list(
             self._shards
         )
+
+    def shard_table(self) -> tuple[ShardTable, list[Shard]]:
+        """Returns which samples lie in which shard, and the shards. It takes nothing for each sample."""
+        return ShardTable(np.array(self.spans.starts, np.int64)), list(self._shards)
 
     def _encoded_of(self, indices: list[int]) -> list[bytes]:
         """Reads the encoded pictures, all at the same time."""
