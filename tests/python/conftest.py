@@ -1,5 +1,6 @@
 """Fixtures: the ways to run, and what every test must leave behind: nothing."""
 
+import contextlib
 import faulthandler
 import functools
 import os
@@ -9,6 +10,7 @@ import tempfile
 import emulated_cuda
 import pytest
 import torch
+from slow_storage import Unavailable, mounted
 from ways import EMULATED, STRICT, TEST_DEVICE, TEST_VARIABLE, WAYS
 
 from support import HANG, MEAN, STD, nothing_left_running, running
@@ -172,3 +174,16 @@ def _nothing_left(request, _hang_guard, _quick_shutdown):
     # The traceback of a failed test keeps its loaders alive.
     if not request.node.stash.get(_FAILED, False):
         nothing_left_running(before)
+
+
+@pytest.fixture
+def slow(tmp_path):
+    """A folder, and how a slow storage shows it: (folder, `SlowStorage`)."""
+    folder = tmp_path / "stored"
+    folder.mkdir()
+    with contextlib.ExitStack() as stack:
+        try:
+            storage = stack.enter_context(mounted(folder))
+        except Unavailable as error:
+            pytest.skip(f"no slow storage: {error}")
+        yield folder, storage
