@@ -22,10 +22,11 @@ def audit(loader: FastLoader[Any]) -> Audit:
             ...
         print(audit.account())  # epoch 0: 8 ranks received 50000 of 50000 samples; each as 'exact' ...
 
-    It knows ``distributed=``, torch's DistributedSampler and, on one rank, torch's samplers that visit
-    each sample once. A digest of the indices is kept, which does not grow, and takes less than 0.1 us a
-    sample. With the environment variable FASTLOADER_AUDIT=1 every loader with ``distributed=`` keeps an
-    account. A copy of the loader keeps none. A second call returns the same `Audit`.
+    It knows ``distributed=``, ShardwiseSampler, torch's DistributedSampler and, on one rank, torch's
+    samplers that visit each sample once. A rank keeps a digest of the indices, which does not grow; it
+    takes less than 0.1 us a sample. With the environment variable FASTLOADER_AUDIT=1 every loader with
+    ``distributed=`` keeps an account. A copy of the loader keeps none. A second call returns the same
+    `Audit`.
 
     Raises:
         TypeError: for something else than a FastLoader.

@@ -3,10 +3,11 @@ the cache before they are needed."""
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
@@ -229,10 +230,24 @@ class ShardwiseSampler(DistributedSampler[int]):
         self._running, self._given = running, 0
         return self._indices(running)
 
-    def _indices(self, running: _Epoch) -> Iterator[int]:
+    def next_shares(self) -> list[Share]:
+        """Returns what each rank is to get of the epoch that the next ``iter()`` begins."""
+        epoch = _Epoch(self.epoch, self._history, self._order)
+        left = self._left(epoch)
+        places = [
+            left.of_rank(self.num_replicas, rank, self.policy) for rank in range(self.num_replicas)
+        ]
+        order = functools.cache(functools.partial(self._ordered, epoch.number, epoch.order))
+        return [Share(len(each), functools.partial(_runs_of, order, each)) for each in places]
+
+    def _left(self, running: _Epoch) -> Places:
         left = Places([0], [len(self._table)])
         for world, received in running.history:
             left = left.without(world, received, self.policy)
+        return left
+
+    def _indices(self, running: _Epoch) -> Iterator[int]:
+        left = self._left(running)
         places = left.of_rank(self.num_replicas, self.rank, self.policy)
         runs = _with_needed(self._ordered(running.number, running.order).runs(places))
         self._keep_behind(None)
@@ -334,6 +349,18 @@ class _Epoch(NamedTuple):
     number: int
     history: list[list[int]]
     order: int
+
+
+class Share(NamedTuple):
+    """What a rank is to get of an epoch: how many samples, and what yields their indices, run by run."""
+
+    samples: int
+    indices: Callable[[], Iterator[Any]]
+
+
+def _runs_of(order: Callable[[], EpochOrder], places: Places) -> Iterator[Any]:
+    for indices, _shards in order().runs(places):
+        yield indices
 
 
 _Run: TypeAlias = tuple[Any, frozenset[int]]

@@ -127,6 +127,7 @@ class Samplers(Protocol):
     inner: Any
     batching: Any
     shared: bool
+    elastic: bool
 
     @property
     def shard(self) -> Any: ...
@@ -146,7 +147,11 @@ class Promise:
         whole = 1  # samples, of which no part is given
         if samplers.batching is not None and samplers.batching.drop_last:
             whole = samplers.batching.batch_size
-        if samplers.shared:
+        self._elastic: list[Any] | None = None
+        if samplers.elastic:
+            self._elastic = self._sampler.next_shares()
+            full = [share.samples for share in self._elastic]
+        elif samplers.shared:
             world, rest = self._sampler.num_replicas, distributed.rest_of(self._sampler, start)
             full = [len(range(rank, rest, world)) for rank in range(world)]
         else:
@@ -158,6 +163,8 @@ class Promise:
     def digest(self) -> Digest | None:
         """Makes the digest of the samples; None if only their number is known. It draws the order of the
         epoch, unless every sample of the dataset comes."""
+        if self._elastic is not None:
+            return self._digest_of_runs(self._elastic)
         if isinstance(self._sampler, DistributedSampler):
             return self._digest_of_shares(self._sampler)
         if self._start or (any(self._cut) and type(self._sampler) is not SequentialSampler):
@@ -165,6 +172,14 @@ class Promise:
         subset = type(self._sampler) is SubsetRandomSampler
         indices = self._sampler.indices if subset else range(len(self._sampler))
         return digest_of(np.asarray(indices, np.int64)[: self.shares[0]])
+
+    def _digest_of_runs(self, shares: list[Any]) -> Digest:
+        made = Digest()
+        for share, wanted in zip(shares, self.shares, strict=True):
+            for indices in share.indices():
+                made += digest_of(indices[:wanted])
+                wanted -= len(indices[:wanted])
+        return made
 
     def _digest_of_shares(self, sampler: DistributedSampler[Any]) -> Digest:
         length = len(sampler.dataset)  # type: ignore[arg-type]
@@ -189,7 +204,7 @@ def why_not_audited(samplers: Samplers) -> str:
     sampler, kind = samplers.inner, type(samplers.inner)
     if samplers.sampler is not sampler and samplers.batching is None:
         return f"audit cannot know what a {type(samplers.sampler).__qualname__} promises"
-    if samplers.shared:
+    if _deals_out(samplers):
         return _why_no_shares(sampler)
     known = kind in (SequentialSampler, SubsetRandomSampler) or (
         kind is RandomSampler
@@ -199,7 +214,8 @@ def why_not_audited(samplers: Samplers) -> str:
     if not known or identity.change(kind, kind):
         return (
             f"audit cannot know which samples a {kind.__qualname__} promises: it knows distributed=, "
-            "torch's DistributedSampler, and on one rank the samplers that visit each sample once"
+            "ShardwiseSampler, torch's DistributedSampler, and on one rank the samplers that visit "
+            "each sample once"
         )
     if _world() > 1:
         return (
@@ -222,6 +238,11 @@ def _why_no_shares(sampler: DistributedSampler[Any]) -> str:
     if _world() > 1 and distributed.group_store() is None:
         return "audit compares ranks through the process group's store, and MPI's has none"
     return ""
+
+
+def _deals_out(samplers: Samplers) -> bool:
+    """Returns whether the sampler gives this rank its share."""
+    return samplers.shared or samplers.elastic
 
 
 def _world() -> int:
@@ -530,12 +551,13 @@ class Audit:
         self._note_closed()
         self._take_name(samplers, None if agreed is None else agreed.meetings)
         self.settle(wait=False)
+        samplers = _as_they_begin(samplers, progress)
         saved, epoch = progress.saved, _epoch_of(samplers, progress)
         if saved is not None and agreed is not None and agreed.uneven == epoch:
             return None  # some ranks have nothing left of it, and do not come
         start = _received_before(samplers, progress)
         facts = _facts_about(samplers, length, epoch, start)
-        tally = Tally(self, facts, Promise(copy.copy(samplers), epoch, start), progress)
+        tally = Tally(self, facts, Promise(samplers, epoch, start), progress)
         self.open.add(tally)
         return tally
 
@@ -546,7 +568,7 @@ class Audit:
     def _take_name(self, samplers: Samplers, meetings: distributed.Meetings | None) -> None:
         """Takes the name of the agreement, which no other attempt of the job has, where there is one."""
         name = ""
-        if samplers.shared and _world() > 1:
+        if _deals_out(samplers) and _world() > 1:
             if meetings is None and not self._own_name:
                 self._own_name = f"fastloader/audit/{distributed.count_round()}"
             name = self._own_name if meetings is None else f"{meetings.name}/audit"
@@ -631,8 +653,21 @@ class _Posted(NamedTuple):
 _SHUFFLE, _RANK = "shuffle", "rank"
 
 
+def _as_they_begin(samplers: Samplers, progress: Progress) -> Samplers:
+    """Copies the samplers as they are when the pass has drawn its first index: an elastic one then has
+    its own state, if the pass goes on from one."""
+    copied, saved = copy.copy(samplers), progress.saved
+    if samplers.elastic:
+        copied.inner = copy.copy(samplers.inner)
+        if saved is not None and saved["sampler_state"] is not None:
+            copied.inner.load_state_dict(saved["sampler_state"])
+    return copied
+
+
 def _epoch_of(samplers: Samplers, progress: Progress) -> int:
     """Returns the number by which the sampler orders the pass that begins."""
+    if samplers.elastic:
+        return int(samplers.inner.epoch)
     if progress.saved is not None and progress.saved.get("order_epoch") is not None:
         return int(progress.saved["order_epoch"])  # type: ignore[arg-type]
     theirs = samplers.shared and samplers.shard is None
@@ -641,6 +676,8 @@ def _epoch_of(samplers: Samplers, progress: Progress) -> int:
 
 def _received_before(samplers: Samplers, progress: Progress) -> int:
     saved = progress.saved
+    if samplers.elastic:
+        return sum(world * given for world, given in samplers.inner.state_dict()["history"])
     if saved is None or saved.get("read_again"):
         return 0
     return progress.before - sum(len(keys) for keys in progress.missing if isinstance(keys, list))
@@ -648,7 +685,7 @@ def _received_before(samplers: Samplers, progress: Progress) -> int:
 
 def _facts_about(samplers: Samplers, length: int, epoch: int, start: int) -> dict[str, Any]:
     sampler, batching = samplers.inner, samplers.batching
-    shared = samplers.shared
+    shared = _deals_out(samplers)
     return {
         EPOCH: epoch,
         CONSUMED: start,
