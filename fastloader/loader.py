@@ -185,7 +185,8 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
             None (default) is 3, or 2 with ``num_workers=0`` and no native images; ``"auto"`` begins with
             3 and ends at 16.
         native: True (default) lets C++ threads make the batches of the image folders and arrays that
-            they know, and False runs the dataset's own Python code. `plan` says which, and why.
+            they know, and False runs the dataset's own Python code. `plan` says which, and why. With
+            "require", pictures and arrays that Python makes are a ValueError (docs/native.md).
         decode: how native pictures are decoded. "exact" (default) gives Pillow's pixels, "whole" also
             fails wherever Pillow would, and "fast" is approximate if a picture shrinks to half or less.
         truncated: "error" (default) refuses a native picture whose bytes end early, and "pad" makes the
@@ -246,7 +247,7 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         pad_to: int = 1,
         pad_value: float = 0,
         depth: int | Literal["auto"] | None = None,
-        native: bool = True,
+        native: bool | Literal["require"] = True,
         decode: Literal["exact", "whole", "fast"] = "exact",
         truncated: Literal["error", "pad"] = "error",
         on_error: Literal["raise", "skip", "replace"] = "raise",
@@ -282,6 +283,7 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         )
         check_picture_arguments(self)
         runtime.begin_sharding(dataset, shuffle, sampler, batch_sampler)
+        runtime.check_required(self)
 
     # --- what torch, subclasses and frameworks expect ----------------------------------------------
 
@@ -364,6 +366,13 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         first line, each part of a sample has a line: where it is made, and the first thing that keeps it
         from being made natively (docs/native.md)."""
         return self._runtime.plan(self)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether native threads make every picture or array of the next epoch's batches, to the end of
+        its transform; `plan` says why not. Pictures that a dataset of your own gives as `EncodedImage`
+        are known once a batch has come: until then it is False (docs/native.md)."""
+        return self._runtime.is_native(self)
 
     def replay(self, index: int) -> dict[str, Any]:
         """Returns what was drawn for sample ``index`` in the epoch begun last, so that Pillow can redo

@@ -341,6 +341,11 @@ class Fallback(Source):
         makes a new one. Returns whether it was of this process: the seed of its workers is then of no
         use."""
 
+    @property
+    @abstractmethod
+    def makes_encoded(self) -> bool:
+        """Whether the samples of the last epoch had encoded pictures, and decode threads made all."""
+
     @abstractmethod
     def end_iterators(self) -> None:
         """Ends the live iterators, and with them their workers."""

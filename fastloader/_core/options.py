@@ -26,6 +26,7 @@ from fastloader._core.batch.layout import LAYOUTS, Layout
 from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.delivery.path import DeliverySpec
 from fastloader._core.handoff import Obstacles, SamplePart, lines_of
+from fastloader._core.machine import extension
 from fastloader._core.machine.identity import is_a, true_name
 from fastloader._core.machine.limits import own_threads
 from fastloader._core.machine.messages import users_level, warn_deprecated
@@ -39,10 +40,12 @@ from fastloader._core.order.loader import (
 )
 from fastloader._core.pictures.in_place import parts_of
 from fastloader._core.sources.arguments import (
+    REQUIRE,
     asked_of_pictures,
     check_batches,
     check_extension,
     check_native,
+    requires_native,
 )
 from fastloader._core.sources.arrays import holds_arrays
 from fastloader._core.sources.collation import container
@@ -55,7 +58,7 @@ from fastloader._core.sources.recognize import (
     refusals,
     unknown,
 )
-from fastloader._core.sources.recognize_torchvision import STANDARD
+from fastloader._core.sources.recognize_torchvision import STANDARD, opens_otherwise
 from fastloader._core.sources.remote.cluster import check_ray_options
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.errors import NotNative, PythonPathWarning
@@ -304,8 +307,7 @@ class LoaderOptions(OwnArguments):
         """Takes all ``arguments`` that `FastLoader` was given, and the defaults of the others."""
         vars(self).update((name, arguments[name]) for name in OwnArguments.__annotations__)
         self._agree_on_workers(arguments["worker_method"])
-        if not isinstance(self.native, bool):
-            raise TypeError(f"native must be a bool, got {self.native!r}")
+        _check_native_argument(self.native)
         if self.decode not in ("exact", "whole", "fast"):
             raise ValueError(f"decode={self.decode!r}: use 'exact', 'whole' or 'fast'")
         if self.truncated not in ("error", "pad"):
@@ -417,6 +419,14 @@ class LoaderOptions(OwnArguments):
         return Layout(self.batch, pad_to, value, checked_keys(self.image_key), channels, plain)
 
 
+def _check_native_argument(value: Any) -> None:
+    """Raises TypeError or ValueError unless it is a bool or "require"."""
+    if isinstance(value, str) and value != REQUIRE:
+        raise ValueError(f"native={value!r}: use True, False or {REQUIRE!r}")
+    if not isinstance(value, bool | str):
+        raise TypeError(f"native must be True, False or {REQUIRE!r}, got {value!r}")
+
+
 def _warn_of_method(method: str, what: str, instead: str) -> None:
     """Warns of a ``worker_method`` that the user wrote, unless the installed torch has the argument."""
     if type(method) is not WorkerMethod and "worker_method" not in of_torch():
@@ -433,6 +443,8 @@ def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
     """Returns the attributes that ``setattr(loader, name, value)`` sets. Raises ValueError for one that
     is fixed when the loader is made."""
     made = "_iterator" in vars(loader)  # torch's constructor sets it last
+    if made and name == "native":
+        _check_native_argument(value)
     if made and name in FIXED and not _is_free(loader, name):
         raise ValueError(
             f"{name} attribute should not be set after {type(loader).__name__} is initialized"
@@ -464,6 +476,25 @@ def _is_free(loader: Loader, name: str) -> bool:
     return own and loader._runtime.delivers_as_made and name in _OF_DELIVERY
 
 
+# What a user may do where the native path is required and cannot be had.
+_REQUIRED = (
+    "docs/native.md has the table of what is native; native=True lets Python make the batches all the "
+    "same"
+)
+
+
+def _may_give_encoded(loader: Loader) -> bool:
+    """Returns whether the samples of a dataset that no source serves may hold `EncodedImage`s, as their
+    batches will show: where the dataset's class, or the function with which it opens a file, is the
+    user's."""
+    if extension.load() is None or holds_arrays(loader.dataset):
+        return False
+    return any(
+        not holds_images(part) or own_part(first_part(part)) or opens_otherwise(first_part(part))
+        for part in parts_of(loader.dataset)
+    )
+
+
 def refused_options(loader: Loader, reason: str) -> str:
     """Explains which arguments that only pictures for the decode threads know were given to a loader
     that has none, for this ``reason``. Returns "" if none was. A dataset that nobody knows may give
@@ -472,6 +503,11 @@ def refused_options(loader: Loader, reason: str) -> str:
     Raises:
         ValueError: for the arguments, if the dataset is known.
     """
+    if requires_native(loader):
+        text = f"native={REQUIRE!r}, and Python makes these batches: {obstacles(loader, reason)}"
+        if not _may_give_encoded(loader):
+            raise ValueError(f"{text}. {_REQUIRED}")
+        return f"{text}; and no EncodedImage is in this batch. {_REQUIRED}"
     named = asked_of_pictures(loader)
     if not named:
         return ""

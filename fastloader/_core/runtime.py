@@ -36,6 +36,7 @@ from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
 from fastloader._core.order.position import Position
 from fastloader._core.order.trainers import NextEpoch
 from fastloader._core.pictures.images import make_policy
+from fastloader._core.sources.arguments import requires_native
 from fastloader._core.sources.table import make_sources
 from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
@@ -282,12 +283,28 @@ class Runtime:
                 return made
         return StandIn(None, why)
 
+    def check_required(self, loader: Loader) -> None:
+        """Raises ValueError with ``native="require"``, if it is known already that Python would make the
+        next epoch's batches. A look at a batch_sampler would decide about sharding, so that the first
+        ``iter()`` looks in its place."""
+        undecided = self.sharding is not None and not self.sharding.decided
+        if requires_native(loader) and not (undecided and loader.batch_size is None):
+            _plan, reason = self._planned(loader)
+            if reason:
+                refused_options(loader, reason)
+
+    def is_native(self, loader: Loader) -> bool:
+        """Returns whether the native path makes the next epoch's pictures and arrays, as far as that is
+        known."""
+        _plan, reason = self._planned(loader)
+        return not reason or self.fallback.makes_encoded
+
     def _say(self, loader: Loader, reason: str, plan: Plan) -> None:
         """Logs and warns why Python makes the batches: once, not at every epoch."""
         if reason != self._logged_reason:
             self._logged_reason = reason
             _log.info("fastloader: Python path: %s", reason)
-            if loader.native and extension.load() is not None:
+            if loader.native is True and extension.load() is not None:
                 why = python_path.obstacles(loader, reason)
                 python_path.warn_if_pictures(loader.dataset, why, plan.parts)
 

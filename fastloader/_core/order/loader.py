@@ -77,7 +77,7 @@ class OwnArguments:
     pad_to: int
     pad_value: float
     depth: int | str | None
-    native: bool
+    native: bool | str
     decode: str
     truncated: str
     on_error: str

@@ -20,6 +20,14 @@ def check_native(loader: Loader) -> None:
         raise NotNative("native=False")
 
 
+REQUIRE = "require"  # the value of `native` with which Python's batches are an error
+
+
+def requires_native(loader: Loader) -> bool:
+    """Returns whether batches that Python makes are an error."""
+    return loader.native == REQUIRE
+
+
 def check_extension() -> None:
     """Raises NotNative without the native module, for a source that needs it."""
     if extension.load() is None:

@@ -45,6 +45,16 @@ def check_loader(dataset: Any) -> None:
         raise NotNative(changed or f"torchvision's image backend is {backend!r}")
 
 
+def opens_otherwise(dataset: Any) -> bool:
+    """Returns whether the user's own function opens the dataset's files: it may give anything."""
+    if not hasattr(dataset, "loader"):
+        return False
+    return (
+        identity.function_change(dataset.loader, "torchvision.datasets.folder", "default_loader")
+        is None
+    )
+
+
 # ---- torchvision's datasets that are a list of files, with a class for each.
 
 

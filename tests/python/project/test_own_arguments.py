@@ -85,14 +85,14 @@ PLANTED = {
     "an argument without a field": (
         LOADER,
         (
-            "        native: bool = True,\n",
-            "        native: bool = True,\n        planted: int = 0,\n",
+            '        native: bool | Literal["require"] = True,\n',
+            '        native: bool | Literal["require"] = True,\n        planted: int = 0,\n',
         ),
         {f"planted: {place}" for place in ("docstring", "fields", "reference", "uses")},
     ),
     "a field without an argument": (
         LIST,
-        ("    native: bool\n", "    native: bool\n    planted: int\n"),
+        ("    native: bool | str\n", "    native: bool | str\n    planted: int\n"),
         {f"planted: {place}" for place in ("signature", "docstring", "reference", "uses")},
     ),
     "no line in the docstring": (

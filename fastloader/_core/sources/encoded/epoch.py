@@ -25,7 +25,7 @@ from fastloader._core.pictures.images import (
 from fastloader._core.pictures.in_place import RowPictures
 from fastloader._core.pictures.notes import PictureNotes
 from fastloader._core.pictures.repair import draw_others, no_replacement
-from fastloader._core.sources.arguments import NO_LIBJPEG
+from fastloader._core.sources.arguments import NO_LIBJPEG, REQUIRE, requires_native
 from fastloader._core.sources.encoded.batch import EncodedBatch, kept_rows, with_row
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
 from fastloader._core.sources.encoded.told import ALONE, KEPT, OWN, TOGETHER, ToldParts
@@ -85,6 +85,7 @@ class EncodedEpoch:
         self._dataset = dataset
         self._make = make
         self.refused = refused
+        self.required = False  # whether a picture that Python makes is refused, too
         self._lent = memory
         # By the number of a batch that was asked for: its indices, and how many samples come before it.
         self.asked: dict[int, tuple[Any, int]] = {}
@@ -141,6 +142,8 @@ class EncodedEpoch:
             if self.refused:
                 raise ValueError(self.refused)
             return batch
+        if self.required:
+            _check_made(batch)
         if batch.notes is not None:
             self._count(batch, batch.notes)
         elif self.refused and not batch.columns:
@@ -235,6 +238,17 @@ class EncodedEpoch:
         stop(self.pending)
 
 
+def _check_made(batch: EncodedBatch) -> None:
+    """Raises ValueError if Python has made a picture of the batch, with ``native="require"``."""
+    for place, _last, made in batch.told:
+        if made.how == ALONE:
+            which = f"the pictures {place}".rstrip()
+            raise ValueError(
+                f"native={REQUIRE!r}, and Python makes {which} of this batch: {made.why}. docs/native.md "
+                "has the table of what is native; native=True lets Python make them all the same"
+            )
+
+
 def stop(pending: list[PendingPictures]) -> None:
     """Ends the decoding. It is a free function, because a finalizer calls it and must not keep the
     epoch, and so the dataset, alive."""
@@ -286,7 +300,7 @@ class EncodedPictures:
         make: Callable[[Any, bool], Any],
     ) -> EncodedEpoch:
         normalization = loader._runtime.normalization
-        settings = loader.native, Decode(loader.decode, loader.truncated), normalization
+        settings = bool(loader.native), Decode(loader.decode, loader.truncated), normalization
         self.last = EncodedEpoch(
             lambda: self._make_decoder(*settings),
             self._policy,
@@ -297,7 +311,7 @@ class EncodedPictures:
             self.memory,
             normalization,
         )
-        self.last.places = self.places
+        self.last.places, self.last.required = self.places, requires_native(loader)
         return self.last
 
     def _make_decoder(
@@ -340,6 +354,21 @@ class EncodedPictures:
         maker = makes if workers else "the loop's thread makes"
         return f", {maker} the encoded pictures ({why})"
 
+    @property
+    def all_native(self) -> bool:
+        """Whether encoded pictures have come, and the decode threads made all of the last epoch that had
+        some."""
+        decoder, told = self._decoder, self._last_told()
+        return (
+            decoder is not None
+            and decoder.native
+            and {how for by_whom in told.made.values() for how in by_whom} - {OWN} != set()
+            and not any(ALONE in by_whom for by_whom in told.made.values())
+        )
+
+    def _last_told(self) -> ToldParts:
+        return self.last.told if self.last is not None and self.last.told.made else self._told
+
     def parts(self, where: str, decoding: str) -> list[SamplePart]:
         """Lists the parts of a sample for ``plan()``, once encoded pictures have come: of the last epoch
         that had some.
@@ -348,9 +377,7 @@ class EncodedPictures:
             where: in which workers, or where else, samples are made, in words.
             decoding: on how many decode threads, where a collate_fn gets what they make, in words.
         """
-        told = self._told
-        if self.last is not None and self.last.told.made:
-            told = self.last.told
+        told = self._last_told()
         return [
             self._part(told.named(place), by_whom, where, decoding)
             for place, by_whom in told.made.items()

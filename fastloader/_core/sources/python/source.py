@@ -187,6 +187,10 @@ class PythonSource(Fallback):
     def replay(self, index: int) -> Any | None:
         return self.encoded.replay(index)
 
+    @property
+    def makes_encoded(self) -> bool:
+        return self.encoded.all_native
+
     def end_iterators(self) -> None:
         for iterator in list(self._iterators):
             iterator.close()
