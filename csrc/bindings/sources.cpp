@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -229,6 +230,49 @@ void bind_tar(py::module_& module) {
       "which names the byte, for what is no whole tar.");
 }
 
+// --- pairs of a path and a class ----------------------------------------------------------------
+
+/// Adds a sample's path and class. Returns false for what is no tuple of a path in ASCII and a
+/// number of 64 bits, of Python's own types: no Python code runs here.
+bool add_sample(PyObject* sample, std::vector<char>& paths, int64_t& target) {
+  if (!PyTuple_CheckExact(sample) || PyTuple_GET_SIZE(sample) != 2) return false;
+  PyObject* const path = PyTuple_GET_ITEM(sample, 0);
+  PyObject* const number = PyTuple_GET_ITEM(sample, 1);
+  if (!PyUnicode_CheckExact(path) || !PyUnicode_IS_COMPACT_ASCII(path)) return false;
+  if (!PyLong_CheckExact(number)) return false;
+  int overflows = 0;
+  target = PyLong_AsLongLongAndOverflow(number, &overflows);
+  if (overflows != 0) return false;
+  const auto* const text = static_cast<const char*>(PyUnicode_DATA(path));
+  paths.insert(paths.end(), text, text + PyUnicode_GET_LENGTH(path));
+  return true;
+}
+
+/// (paths, their ends, classes), or None
+py::object flat_samples(const py::list& samples, size_t begin, size_t end) {
+  end = std::min(end, samples.size());
+  std::vector<char> paths;
+  std::vector<uint64_t> ends;
+  std::vector<int64_t> targets;
+  for (size_t i = begin; i < end; ++i) {
+    int64_t target = 0;
+    PyObject* const sample = PyList_GET_ITEM(samples.ptr(), static_cast<Py_ssize_t>(i));
+    if (!add_sample(sample, paths, target)) return py::none();
+    ends.push_back(paths.size());
+    targets.push_back(target);
+  }
+  return py::make_tuple(
+      py::bytes(paths.data(), paths.size()), as_bytes(ends),
+      py::bytes(reinterpret_cast<const char*>(targets.data()), targets.size() * sizeof(int64_t)));
+}
+
+void bind_samples(py::module_& module) {
+  module.def(
+      "flat_samples", &flat_samples, py::arg("samples"), py::arg("begin"), py::arg("end"),
+      "The paths of these elements of a list, one after the other; where each ends, as uint64, and "
+      "the classes, as int64. None unless each is a tuple of a str in ASCII and an int.");
+}
+
 // --- rows of arrays -----------------------------------------------------------------------------
 
 /// What Python holds.
@@ -333,6 +377,7 @@ void bind_gather(py::module_& module) {
 void register_sources(py::module_& module) {
   bind_sources(module);
   bind_tar(module);
+  bind_samples(module);
   bind_gather(module);
 }
 

@@ -123,7 +123,7 @@ def holds_twice(indices: Any) -> bool:
     if numbers.dtype.kind not in "iu" or numbers.min() < 0:
         return True
     if numbers.max() < 8 * numbers.size:  # counting takes a hundredth of sorting
-        return bool(np.bincount(numbers.ravel().astype(np.int64)).max() > 1)
+        return bool(np.bincount(numbers.ravel().astype(np.int64, copy=False)).max() > 1)
     ordered = np.sort(numbers, axis=None)
     return bool((ordered[1:] == ordered[:-1]).any())
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fastloader._core.machine import extension
 from fastloader._core.pictures.images import NativeImages
 from fastloader._core.pictures.store import FolderStore
 from fastloader._core.sources.sequences import by_place
@@ -186,11 +187,11 @@ def read_samples(
     if kept is not None and _equal(kept[0], known_by):
         arrays: tuple[FolderStore, Any] = kept[1]
         return arrays
-    paths, lengths, targets, stay = _arrays(samples())
+    paths, ends, targets, stay = _arrays(samples())
     file = None if root is None else found_beside(root)
     store = FolderStore(
         paths,
-        np.cumsum(lengths, dtype=np.uint64),
+        ends,
         () if file is None else (file,),
     )
     arrays = store, targets
@@ -211,32 +212,47 @@ def _equal(some: Any, others: Any) -> bool:
 
 
 def _arrays(samples: Samples) -> tuple[Any, Any, Any, bool]:
-    """Returns the bytes of all paths, how many each path has, and the classes. Also whether no sample
-    can be changed in its place, which a copy of the list would show, too."""
-    paths, lengths, targets = bytearray(), [], []
+    """Returns the bytes of all paths, where each path ends, and the classes. Also whether no sample can
+    be changed in its place, which a copy of the list would show, too."""
+    paths, targets = bytearray(), np.empty(len(samples), np.int64)
+    ends = np.empty(len(samples), np.uint64)
     kinds: set[type] = set()
     # The objects that Python needs for a million paths at once would take 200 MB.
     for begin in range(0, len(samples), _AT_ONCE):
-        part = samples[begin : begin + _AT_ONCE]
-        kinds.update(map(type, part))
-        try:
-            some, classes = zip(*part, strict=True)
-            encoded, sizes = _encoded(some)
-        except (TypeError, ValueError):  # the dataset's own code says which
-            raise NotNative("the dataset's samples are no pairs of a path and a class") from None
+        behind = min(begin + _AT_ONCE, len(samples))
+        encoded, of_part, classes = _part(samples, begin, behind, kinds)
+        np.add(of_part, np.uint64(len(paths)), out=ends[begin:behind])
+        targets[begin:behind] = classes
         paths += encoded
-        lengths.append(np.asarray(sizes, dtype=np.uint64))
-        targets.append(_whole_numbers(classes))
-    none = np.zeros(0, np.int64)
-    return (
-        np.frombuffer(paths, dtype=np.uint8),
-        np.concatenate([none.astype(np.uint64), *lengths]),
-        np.concatenate([none, *targets]),
-        kinds <= {tuple} or getattr(samples, "ndim", 1) == 2,
-    )
+    stay = kinds <= {tuple} or getattr(samples, "ndim", 1) == 2
+    return np.frombuffer(paths, dtype=np.uint8), ends, targets, stay
 
 
-def _encoded(paths: tuple[Any, ...]) -> tuple[bytes, list[int]]:
+def _part(samples: Samples, begin: int, behind: int, kinds: set[type]) -> tuple[bytes, Any, Any]:
+    """Returns the bytes of some paths, where each path ends, and the classes. Adds the types of the
+    samples to ``kinds``."""
+    if type(samples) is list and extension.load() is not None:
+        # A tenth of the time of what follows.
+        found = extension.native.flat_samples(samples, begin, behind)
+        if found is not None:
+            kinds.add(tuple)
+            return found[0], np.frombuffer(found[1], np.uint64), np.frombuffer(found[2], np.int64)
+    paths, classes = [], []
+    try:
+        # One by one: ``zip(*samples)`` makes 65536 iterators at once, for which the garbage collector
+        # looks at all samples again and again. That took seconds.
+        for sample in samples[begin:behind]:
+            kinds.add(type(sample))
+            path, target = sample
+            paths.append(path)
+            classes.append(target)
+        encoded, sizes = _encoded(paths)
+    except (TypeError, ValueError):  # the dataset's own code says which
+        raise NotNative("the dataset's samples are no pairs of a path and a class") from None
+    return encoded, np.cumsum(sizes, dtype=np.uint64), _whole_numbers(classes)
+
+
+def _encoded(paths: list[Any]) -> tuple[bytes, list[int]]:
     """Returns the bytes of these paths, one after the other, and how many each has."""
     if set(map(type, paths)) == {str} and (joined := "".join(paths)).isascii():
         return joined.encode(), list(map(len, paths))  # a quarter of the time of the other way
@@ -244,7 +260,7 @@ def _encoded(paths: tuple[Any, ...]) -> tuple[bytes, list[int]]:
     return b"".join(encoded), list(map(len, encoded))
 
 
-def _whole_numbers(targets: tuple[Any, ...]) -> Any:
+def _whole_numbers(targets: list[Any]) -> Any:
     # Members of an enumeration are more than numbers to the user's code and to collating.
     if other := set(map(type, targets)) - {int}:
         names = ", ".join(sorted(kind.__qualname__ for kind in other))

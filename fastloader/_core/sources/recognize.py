@@ -53,7 +53,8 @@ from fastloader.transforms.tensors import Rolled
 
 def subset(dataset: Any, inner: NativeImages) -> NativeImages:
     picked = picked_by(dataset)
-    picked = np.where(picked < 0, picked + len(inner), picked)
+    if picked.size and picked.min() < 0:
+        picked = np.where(picked < 0, picked + len(inner), picked)
     if picked.size and (picked.min() < 0 or picked.max() >= len(inner)):
         raise NotNative("a Subset holds indices that its dataset has not")
     indices = picked if inner.indices is None else inner.indices[picked]
