@@ -422,9 +422,9 @@ class LoaderOptions(OwnArguments):
 def _check_native_argument(value: Any) -> None:
     """Raises TypeError or ValueError unless it is a bool or "require"."""
     if isinstance(value, str) and value != REQUIRE:
-        raise ValueError(f"native={value!r}: use True, False or {REQUIRE!r}")
+        raise ValueError(f"native={value!r}: use True, False or 'require'")
     if not isinstance(value, bool | str):
-        raise TypeError(f"native must be True, False or {REQUIRE!r}, got {value!r}")
+        raise TypeError(f"native must be True, False or 'require', got {value!r}")
 
 
 def _warn_of_method(method: str, what: str, instead: str) -> None:
@@ -504,7 +504,7 @@ def refused_options(loader: Loader, reason: str) -> str:
         ValueError: for the arguments, if the dataset is known.
     """
     if requires_native(loader):
-        text = f"native={REQUIRE!r}, and Python makes these batches: {obstacles(loader, reason)}"
+        text = f"native='require', and Python makes these batches: {obstacles(loader, reason)}"
         if not _may_give_encoded(loader):
             raise ValueError(f"{text}. {_REQUIRED}")
         return f"{text}; and no EncodedImage is in this batch. {_REQUIRED}"

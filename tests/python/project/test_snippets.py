@@ -126,6 +126,7 @@ BEFORE = {
     "distributed": ONE_RANK + DATASET,
     "frameworks": DATASET + MODEL + "MEAN = STD = (0.5, 0.5, 0.5)\n",
     "lmdb": LEGACY,
+    "native": DATASET,
     "prefetch_generator": DATASET + LOADER + "train = list\n",
     "remote": SHARDS,
     "several-gpus": ONE_RANK,

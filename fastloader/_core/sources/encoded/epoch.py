@@ -25,7 +25,7 @@ from fastloader._core.pictures.images import (
 from fastloader._core.pictures.in_place import RowPictures
 from fastloader._core.pictures.notes import PictureNotes
 from fastloader._core.pictures.repair import draw_others, no_replacement
-from fastloader._core.sources.arguments import NO_LIBJPEG, REQUIRE, requires_native
+from fastloader._core.sources.arguments import NO_LIBJPEG, requires_native
 from fastloader._core.sources.encoded.batch import EncodedBatch, kept_rows, with_row
 from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder, PendingPictures
 from fastloader._core.sources.encoded.told import ALONE, KEPT, OWN, TOGETHER, ToldParts
@@ -244,8 +244,9 @@ def _check_made(batch: EncodedBatch) -> None:
         if made.how == ALONE:
             which = f"the pictures {place}".rstrip()
             raise ValueError(
-                f"native={REQUIRE!r}, and Python makes {which} of this batch: {made.why}. docs/native.md "
-                "has the table of what is native; native=True lets Python make them all the same"
+                f"native='require', and Python makes {which} of this batch: {made.why}. "
+                "docs/native.md has the table of what is native; native=True lets Python make them all "
+                "the same"
             )
 
 
