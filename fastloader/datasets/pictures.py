@@ -111,7 +111,9 @@ class FileSpans:
         for each, begin, end in zip(mapped, self.starts, self.starts[1:]):
             addresses[begin:end] += np.uint64(each.__array_interface__["data"][0])
         addresses[self.sizes == 0] = 0
-        return addresses, self.sizes.copy(), mapped
+        # Nobody can write into arrays of an index that processes share, and a copy would be each one's.
+        sizes = self.sizes.copy() if self.sizes.flags.writeable else self.sizes
+        return addresses, sizes, mapped
 
     def files_of(self, indices: Iterable[int]) -> list[MappedFile]:
         """Returns the files that these pictures are read from, and that may change meanwhile."""

@@ -6,26 +6,42 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fastloader.datasets._formats.mapped_file import Looks
-from fastloader.datasets._formats.paths import paths_of
+from fastloader.datasets._formats.paths import is_url, paths_of
 from fastloader.datasets._formats.sample_form import (
     SampleForm,
     checked_columns,
     shown_dataset,
     shown_files,
 )
-from fastloader.datasets._formats.tar_shards import LABEL, NO_LABEL, content_of, own_name
+from fastloader.datasets._formats.tar_shards import TarShard, content_of, own_name
 from fastloader.datasets._remote.remote_tar import Shard, open_shards, read_files
 from fastloader.datasets._remote.shard_cache import ShardCache
+from fastloader.datasets._remote.tar_table import (
+    Pick,
+    TarTable,
+    is_large,
+    make_table,
+    shared_table,
+)
 from fastloader.datasets._shard_order import ShardTable
 from fastloader.datasets.picture_source import PictureSource
 from fastloader.datasets.pictures import FileSpans, Pictures, checked_index
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "pbm", "pnm", "bmp", "tif", "tiff", "img")
+
+# The attributes that are arrays of a table, and what the table calls them.
+_OF_TABLE = {
+    "_numbers": "numbers",
+    "_places": "places",
+    "offsets": "offsets",
+    "sizes": "sizes",
+    "targets": "labels",
+}
 
 
 class TarImages(Pictures, called="tar shards"):
@@ -37,6 +53,9 @@ class TarImages(Pictures, called="tar shards"):
     (``<shard>.fastloader-tar``). An index of DALI's ``wds2idx`` beside a shard spares the walk. So a
     sample can be read by its number: shuffling is a true one over all shards, an epoch has each sample
     once on whatever number of ranks, and a resumed epoch skips nothing.
+
+    The processes of a machine share the index of local shards of 1 GiB and more, which is a file in
+    ``index_dir``, or in the folder of `ShardCache` (docs/storage.md).
 
     Shards in an object store (``s3://``, ``gs://``, ``az://``, ``https://``) go through a `ShardCache`.
     If the cache has room for all of them, they are fetched here, and are then as local ones. If not,
@@ -103,69 +122,49 @@ class TarImages(Pictures, called="tar shards"):
             os.makedirs(kept, exist_ok=True)
         if not named:
             raise ValueError("no shard is named")
-        self._shards, self.cache = open_shards(named, kept, cache)
+        large = not any(map(is_url, named)) and is_large(named)
+        self._shards, self.cache = open_shards(named, kept, cache, keep_indices=not large)
         self.shards = [shard.path for shard in self._shards]
         self.mapped = all(shard.local_file for shard in self._shards)
         wanted = [image] if isinstance(image, str) else list(image)
         self._wanted = [each.lower().lstrip(".") for each in wanted]
         self.columns = [each.lower().lstrip(".") for each in checked_columns(columns)]
         self.form = SampleForm.of(self.columns, self._rest, as_dict)
-        self._find_pictures()
-        self._check_columns()
+        self._index_dir = kept
+        if large:
+            table = shared_table(cast("list[TarShard]", self._shards), self._pick, kept)
+        else:
+            table = make_table(self._shards, self._pick)
+        self._check(table)
+        self._take(table)
 
-    def _find_pictures(self) -> None:
-        """Sets the flat arrays: of each sample with a picture, its number in its shard, and where the
+    @property
+    def _pick(self) -> Pick:
+        return Pick(tuple(self._wanted), tuple(self.columns))
+
+    def _take(self, table: TarTable) -> None:
+        """Takes the flat arrays: of each sample with a picture, its number in its shard, and where the
         picture lies there."""
-        numbers, offsets, sizes, labels, counts = [], [], [], [], [0]
-        for shard in self._shards:
-            index = shard.index
-            offset = np.zeros(len(index), np.uint64)
-            size = np.zeros(len(index), np.uint64)
-            for each in self._wanted:
-                if each in index.extensions:
-                    column = index.extensions.index(each)
-                    first = (offset == 0) & (index.offsets[:, column] > 0)
-                    offset[first] = index.offsets[first, column]
-                    size[first] = index.sizes[first, column]
-            (there,) = np.nonzero(offset)
-            numbers.append(there.astype(np.uint32))
-            offsets.append(offset[there])
-            sizes.append(size[there])
-            labels.append(index.labels[there])
-            counts.append(len(there))
-        if not sum(counts):
+        self._shared = table.path is not None
+        self._table = table if self._shared else None
+        self._numbers, self._places = table.numbers, table.places
+        self.offsets, self.sizes, self.targets = table.offsets, table.sizes, table.labels
+        starts = [0, *np.cumsum(table.counts).tolist()]  # of the shards
+        self.spans = self._table_spans = FileSpans(self._shards, starts, self.offsets, self.sizes)
+
+    def _check(self, table: TarTable) -> None:
+        """Checks the columns and the labels now, because an epoch would find what is wrong in its
+        middle, or never."""
+        if not len(table.numbers):
             raise ValueError(
                 f"{', '.join(self.shards[:3])}: no sample has a picture (.{', .'.join(self._wanted)})"
             )
-        starts = np.cumsum(counts).tolist()  # of the shards
-        self._numbers = np.concatenate(numbers)
-        self.offsets = np.concatenate(offsets)
-        self.sizes = np.concatenate(sizes)
-        self.targets = np.concatenate(labels)
-        self.spans = FileSpans(self._shards, starts, self.offsets, self.sizes)
-
-    def _check_columns(self) -> None:
-        """Checks the columns and the labels now, because an epoch would find what is wrong in its
-        middle, or never."""
-        there = sorted({each for shard in self._shards for each in shard.index.extensions})
+        there = table.extensions
         for column in self.columns:
             if column not in there:
                 raise ValueError(f"no sample has a file .{column}; there are .{', .'.join(there)}")
-        for shard in self._shards:
-            index = shard.index
-            if LABEL not in index.extensions:
-                continue
-            has = index.offsets[:, index.extensions.index(LABEL)] > 0
-            (without,) = np.nonzero(has & (index.labels == NO_LABEL))
-            if len(without):
-                sample = index.key(int(without[0]))
-                warnings.warn(
-                    f"{shard.path}: the .{LABEL} of {len(without)} samples is no whole number, such as "
-                    f'that of {sample}: their label is {NO_LABEL}. columns=["{LABEL}"] reads what it is',
-                    RuntimeWarning,
-                    stacklevel=3,
-                )
-                return
+        if table.warning:
+            warnings.warn(table.warning, RuntimeWarning, stacklevel=3)
 
     def locate(self, index: int) -> tuple[Shard, int]:
         """Returns the shard in which sample ``index`` lies, and its number there."""
@@ -241,14 +240,39 @@ class TarImages(Pictures, called="tar shards"):
         return [tuple(values[begin : begin + count]) for begin in range(0, len(values), count)]
 
     def _file(self, index: int, extension: str) -> tuple[Shard, int, int]:
-        shard, number = self.locate(index)
-        found = shard.index.place(number, extension)
-        if found is None:
+        offset = size = 0
+        if extension in self.columns:
+            offset, size = self._places[index, self.columns.index(extension)].tolist()
+        if not offset:
             raise ValueError(f"{self.name(index)}: the sample has no .{extension}")
-        return shard, *found
+        return self._shards[self.spans.number(index)], offset, size
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out what a process that gets the dataset by pickle maps anew."""
+        state = dict(self.__dict__)
+        if not self._shared:
+            return state
+        table = state.pop("_table")
+        if self.spans is self._table_spans:
+            del state["spans"]
+        del state["_table_spans"]
+        for name, own in _OF_TABLE.items():
+            if state[name] is getattr(table, own):
+                del state[name]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if "spans" not in state:  # pickled by version 0.2
+        if state.get("_shared"):
+            # On another machine, it is made there.
+            table = shared_table(cast("list[TarShard]", self._shards), self._pick, self._index_dir)
+            names = {"spans", *_OF_TABLE}
+            self._take(table)
+            self.__dict__.update((name, each) for name, each in state.items() if name in names)
+            return
+        self.__dict__.setdefault("_shared", False)
+        if "_places" not in state:  # pickled by version 0.2
+            self._places = make_table(self._shards, self._pick).places
+        if "spans" not in state:
             starts = self.__dict__.pop("_starts")
             self.spans = FileSpans(self._shards, starts, self.offsets, self.sizes)

@@ -328,9 +328,9 @@ class MappedStore:
         store = copy.copy(self)
         if extension.load() is not None:
             addresses, sizes, owners = zip(*map(_places, self.parts), strict=True)
-            store.source = extension.native.MemorySource(
-                np.concatenate(addresses), np.concatenate(sizes), owners
-            )
+            if len(self.parts) > 1:
+                addresses, sizes = ((np.concatenate(each),) for each in (addresses, sizes))
+            store.source = extension.native.MemorySource(addresses[0], sizes[0], owners)
         return store
 
     def _part(self, index: int) -> tuple[Pictures, int]:

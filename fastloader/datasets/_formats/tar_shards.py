@@ -437,7 +437,8 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\x
 
 
 class TarShard(MappedFile):
-    """A tar that is mapped into memory, and where its samples are.
+    """A tar that is mapped into memory, and where its samples are. ``keeps_index``: whether that is kept
+    in memory.
 
     Raises:
         OSError: if the file cannot be read.
@@ -448,7 +449,10 @@ class TarShard(MappedFile):
     local_file = True  # a shard of a store need not be one
     ending = ".tar"
 
-    def __init__(self, path: str, index_dir: str | None) -> None:
+    _index: TarIndex | None = None
+    _index_dir: str | None = None
+
+    def __init__(self, path: str, index_dir: str | None, keeps_index: bool = True) -> None:
         super().__init__(path)
         for magic, kind in _COMPRESSED.items():
             if self.mapping[: len(magic)] == magic:
@@ -456,7 +460,16 @@ class TarShard(MappedFile):
                     f"{path} is compressed ({kind}): unpack it, since only what is not can be read in "
                     "any order"
                 )
-        self.index: TarIndex = index_of(self.mapping, path, self.status, index_dir)
+        self._index_dir = index_dir
+        self._index = self.index if keeps_index else None
+
+    @property
+    def index(self) -> TarIndex:
+        """Where its samples are. It is found anew each time if the shard does not keep it: read from its
+        file, or from the shard."""
+        if self._index is not None:
+            return self._index
+        return index_of(self.mapping, self.path, self.status, self._index_dir)
 
     def begin_read(
         self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor

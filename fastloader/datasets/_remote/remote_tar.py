@@ -252,16 +252,16 @@ Shard: TypeAlias = TarShard | RemoteTarShard
 
 
 def open_shards(
-    named: Sequence[str], index_dir: str | None, cache: ShardCache | None
+    named: Sequence[str], index_dir: str | None, cache: ShardCache | None, keep_indices: bool
 ) -> tuple[list[Shard], ShardCache | None]:
     """Opens the shards of these paths or URLs, and returns them with the cache of those that come from
     URLs. If it has room for all of them beside what is in use of others, they are fetched and stay
-    there."""
+    there. ``keep_indices``: whether shards of paths keep their indices in memory."""
     for each in filter(is_url, named):
         place_of(each)  # raises for what no message may show
     urls = [is_url(each) for each in named]
     if not any(urls):
-        return _local(named, index_dir), None
+        return _local(named, index_dir, keep_indices), None
     if not all(urls):
         raise ValueError(
             f"{named[0]} and {named[urls.index(not urls[0])]}: the shards of a dataset are "
@@ -280,12 +280,12 @@ def open_shards(
     ), kept
 
 
-def _local(paths: Sequence[str], index_dir: str | None) -> list[Shard]:
+def _local(paths: Sequence[str], index_dir: str | None, keep_indices: bool) -> list[Shard]:
     begun = time.monotonic()
     with progress("looking through shards", len(paths), "shards", SILENT) as line:
 
         def opened(path: str) -> Shard:
-            shard = TarShard(path, index_dir)
+            shard = TarShard(path, index_dir, keep_indices)
             line.step()
             return shard
 

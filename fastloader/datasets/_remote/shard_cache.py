@@ -109,7 +109,7 @@ class ShardCache:
         storage_options: Mapping[str, Any] | None = None,
         timeout: float = 30.0,
     ) -> None:
-        given = _default_folder() if folder is None else os.path.expanduser(os.fspath(folder))
+        given = default_folder() if folder is None else os.path.expanduser(os.fspath(folder))
         self.folder = os.path.abspath(given)
         if max_bytes is not None and max_bytes < 1:
             raise ValueError(f"max_bytes={max_bytes}: at least one byte")
@@ -302,7 +302,8 @@ class ShardCache:
                 raise
 
 
-def _default_folder() -> str:
+def default_folder() -> str:
+    """Returns the folder of a cache for which none is named."""
     given = os.environ.get("FASTLOADER_CACHE")
     if given:
         return given
