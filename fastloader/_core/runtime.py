@@ -97,6 +97,7 @@ class Runtime:
         self.fallback: Fallback
         self.sources, self.fallback = make_sources(delivery.statistics, policy)
         self._headspace: Measured | None = None
+        self._unsaid = ""  # the reason for it that rank 0 may not have had
         self._placed = False  # whether it was decided where decode threads run
         self._logged_reason = ""  # the reason for the Python path that was logged last
 
@@ -300,13 +301,24 @@ class Runtime:
         return not reason or self.fallback.makes_encoded
 
     def _say(self, loader: Loader, reason: str, plan: Plan) -> None:
-        """Logs and warns why Python makes the batches: once, not at every epoch."""
+        """Logs and warns why Python makes the batches: once, not at every epoch. Of several ranks the
+        first one warns. Another one does so at its next epoch, if rank 0 has not had that reason."""
         if reason != self._logged_reason:
             self._logged_reason = reason
             _log.info("fastloader: Python path: %s", reason)
-            if loader.native is True and extension.load() is not None:
-                why = python_path.obstacles(loader, reason)
-                python_path.warn_if_pictures(loader.dataset, why, plan.parts)
+            self._unsaid = reason
+            if distributed.speaks(reason):
+                self._warn(loader, plan)
+        elif self._unsaid and not distributed.was_said(reason):
+            self._warn(loader, plan)
+        else:
+            self._unsaid = ""
+
+    def _warn(self, loader: Loader, plan: Plan) -> None:
+        reason, self._unsaid = self._unsaid, ""
+        if loader.native is True and extension.load() is not None:
+            why = python_path.obstacles(loader, reason)
+            python_path.warn_if_pictures(loader.dataset, why, plan.parts)
 
     def plan(self, loader: Loader) -> str:
         """Explains in words how the next epoch's batches and each part of its samples are made."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 import weakref
@@ -455,6 +456,7 @@ _warned: set[str] = set()
 
 
 def _warn_once(text: str) -> None:
-    if text not in _warned:
+    """Warns of what is so on every rank of this machine: the first one does."""
+    if text not in _warned and os.environ.get("LOCAL_RANK", "0") == "0":
         _warned.add(text)
         warnings.warn(text, RuntimeWarning, stacklevel=4)

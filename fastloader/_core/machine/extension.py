@@ -137,14 +137,16 @@ def _describe_module() -> str:
 
 
 def load_or_warn() -> None:
-    """Loads the native module, or warns. ``import fastloader`` calls this once."""
+    """Loads the native module, or warns. ``import fastloader`` calls this once. Of the ranks that a
+    launcher starts on one machine, the first one warns: they have one installation."""
     shown = messages.attach()
     load()
     text = problem()
     if shown and not messages.is_worker():
         messages.say(_describe_module())
     if text:
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
     elif _loaded is not None:
         _leak_devices_at_exit()
 

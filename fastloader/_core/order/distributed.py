@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import itertools
 import json
 import logging
@@ -686,6 +687,35 @@ def _processors() -> str:
 
 def _host(processors: str) -> str:
     return processors.partition(" ")[0]
+
+
+# ---- What one rank says for all.
+
+
+def speaks(text: str) -> bool:
+    """Returns whether this rank is to tell the user what all ranks would: rank 0 is, and it notes in the
+    group's store that it has. Before there is a group, the launcher's RANK counts."""
+    if not initialised():
+        rank = os.environ.get("RANK", "0")
+        return not rank.isdecimal() or int(rank) == 0
+    if distributed.get_rank() != 0:
+        return False
+    with contextlib.suppress(RuntimeError):
+        if distributed.get_world_size() > 1 and (store := group_store()) is not None:
+            store.set(_said(text), "")
+    return True
+
+
+def was_said(text: str) -> bool:
+    """Returns whether rank 0 has told the user this; False if nobody can know."""
+    with contextlib.suppress(RuntimeError):
+        if initialised() and (store := group_store()) is not None:
+            return bool(store.check([_said(text)]))
+    return False
+
+
+def _said(text: str) -> str:
+    return f"fastloader/said/{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 # ---- Passes that were only a look at a batch, and so are no epochs.

@@ -2,11 +2,13 @@
 
 import collections
 import importlib
+import threading
 import warnings
 
 import pytest
 import torch
 from pictures import import_timm, import_torchvision, plain_folder
+from thread_ranks import ThreadRanks
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 import fastloader
@@ -206,3 +208,50 @@ def test_the_table_has_every_step_that_is_read():
     assert len(steps) > 40
     text = page.read_text()
     assert [name for name in sorted(steps) if f"`{name}`" not in text] == []
+
+
+# ---- Several ranks, of which one speaks for all.
+
+
+def told_of_ranks(monkeypatch, root, world, make, epochs):
+    """The number of warnings after each epoch, and what was warned of. Ranks are threads, and come one
+    after the other."""
+    ranks, said = ThreadRanks(monkeypatch), []
+    turns = [threading.Event() for _ in range(world + 1)]
+    turns[0].set()
+
+    def work(rank):
+        assert turns[rank].wait(60)
+        try:
+            loader = make(rank)
+            for _ in range(epochs):
+                collections.deque(loader, maxlen=0)
+        finally:
+            turns[rank + 1].set()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ranks.run(world, work)
+    said = [str(each.message) for each in caught if issubclass(each.category, PythonPathWarning)]
+    return said
+
+
+def test_rank_0_says_it_for_all_ranks(root, monkeypatch):
+    said = told_of_ranks(monkeypatch, root, 3, lambda _rank: FastLoader(stopped(root), 2), 3)
+    assert len(said) == 1 and "Invert()" in said[0]
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_what_rank_0_has_not_is_said_by_another_one_at_its_second_epoch(root, monkeypatch, epochs):
+    def make(rank):
+        native = ImageFolder(root, T.Compose([*KNOWN, T.PILToTensor()]))
+        return FastLoader(stopped(root) if rank == 2 else native, 2)
+
+    said = told_of_ranks(monkeypatch, root, 3, make, epochs)
+    assert len(said) == (epochs > 1)
+
+
+@pytest.mark.parametrize(("rank", "count"), [("0", 1), ("3", 0), ("", 1)])
+def test_before_there_is_a_group_the_launchers_rank_counts(root, monkeypatch, rank, count):
+    monkeypatch.setenv("RANK", rank)
+    assert len(told(FastLoader(stopped(root), 2))) == count
