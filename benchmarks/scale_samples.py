@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measure import write
 
 RANKS = 64
 ORDERS = [
@@ -175,7 +176,7 @@ def main() -> None:
     finally:
         shutil.rmtree(folder)
     result = {"orders": orders, "members": options.members, "shards": shards}
-    (options.out / "scale-samples.json").write_text(json.dumps(result, indent=2) + "\n")
+    write("scale-samples", result, options.out)
 
 
 if __name__ == "__main__":
