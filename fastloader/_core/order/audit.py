@@ -35,6 +35,7 @@ from torch.utils.data import (
 )
 
 from fastloader._core.machine import identity
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.order import distributed
 from fastloader._core.order.distributed import CONSUMED, EPOCH, LENGTH, POLICY, Agreed
 from fastloader._core.order.progress import Progress
@@ -261,6 +262,7 @@ class Tally:
         self, audit: Audit, facts: dict[str, Any], promise: Promise, progress: Progress
     ) -> None:
         self._audit = audit
+        self._home = HomeProcess()
         self._rank: int = facts.pop(_RANK)
         self._facts = facts
         self._promise = promise
@@ -328,10 +330,18 @@ class Tally:
 
     def _leave_at_last(self) -> None:
         """Leaves the pass whose iterator is gone, perhaps after the process group, or its store. Then
-        nobody is left to be told."""
+        nobody is left to be told. A worker that was forked has copies of the loop's iterators, and says
+        nothing when it collects one: the connection to the store is the loop's."""
+        if not self._home.here:
+            return
         if len(self._promise.shares) == 1 or distributed.initialised():
             with contextlib.suppress(Error):
                 self.leave()
+
+    def forget_if_unheld(self) -> None:
+        """Forgets a pass that was begun and has no iterator: torch's begin each pass twice."""
+        if self._iterator is None:
+            self._close()
 
     def leave_if_closed(self) -> None:
         iterator = self._iterator() if self._iterator is not None else None
@@ -548,6 +558,8 @@ class Audit:
         why = why_not_audited(samplers)
         if why:
             raise ValueError(why)
+        for tally in [*self.open]:
+            tally.forget_if_unheld()
         self._note_closed()
         self._take_name(samplers, None if agreed is None else agreed.meetings)
         self.settle(wait=False)

@@ -562,3 +562,34 @@ def test_nothing_grows_in_the_store(ranks):
 
     counts = ranks.run(2, work)[0]
     assert max(counts[40:]) <= max(counts[:40]), counts
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"worker_backend": "thread"}, {"persistent_workers": True}]
+)
+def test_nothing_is_kept_of_a_pass_that_has_ended(options):
+    """torch's iterators over workers begin each pass twice, and the first of the two ends nowhere."""
+    loader = FastLoader(list(range(40)), 4, num_workers=1, **options)
+    audit = fastloader.audit(loader)
+    for _ in range(4):
+        flat(loader)
+        assert audit.account().whole
+    assert len(audit.open) <= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="without fork")
+def test_a_forked_worker_that_collects_an_iterator_says_nothing():
+    loader = FastLoader(list(range(40)), 4)
+    audit = fastloader.audit(loader)
+    iterator = iter(loader)
+    flat([next(iterator) for _ in range(3)])
+    child = os.fork()
+    if child == 0:
+        del iterator
+        gc.collect()
+        os._exit(len(audit._posted))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    del iterator
+    assert str(audit.account()) == (
+        "epoch 0: one rank received 12 of 40 samples; rank 0 left after 12"
+    )
