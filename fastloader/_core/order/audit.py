@@ -21,7 +21,7 @@ import operator
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -143,60 +143,70 @@ class Promise:
     """
 
     def __init__(self, samplers: Samplers, epoch: int, start: int) -> None:
-        self._sampler = samplers.inner
-        self._epoch, self._start = epoch, start
-        whole = 1  # samples, of which no part is given
+        sampler, whole = samplers.inner, 1  # so many samples come together or not at all
         if samplers.batching is not None and samplers.batching.drop_last:
             whole = samplers.batching.batch_size
-        self._elastic: list[Any] | None = None
+        # What it is made of is taken now: the user may change the sampler, or its dataset, while the
+        # last batches of the epoch are on their way.
+        self._order: Callable[[], Iterator[Any]] | None = None  # yields the indices of each rank
+        self._all: int | None = None  # the dataset's length, if each sample comes once
         if samplers.elastic:
-            self._elastic = self._sampler.next_shares()
-            full = [share.samples for share in self._elastic]
+            shares = sampler.next_shares()
+            full = [share.samples for share in shares]
+            self._order = functools.partial(_ranks_of_runs, shares)
         elif samplers.shared:
-            world, rest = self._sampler.num_replicas, distributed.rest_of(self._sampler, start)
+            length, world = len(sampler.dataset), sampler.num_replicas
+            rest = distributed.rest_of(sampler, start)
             full = [len(range(rank, rest, world)) for rank in range(world)]
+            self._all = length if start == 0 and rest == length else None
+            seed = sampler.seed + epoch if sampler.shuffle else None
+            places = slice(start, start + rest)
+            self._order = functools.partial(_ranks_of_order, length, seed, places, world)
         else:
-            full = [len(self._sampler) - start]
-        # How many samples each rank gets, and how many it leaves out at its end.
+            length = len(sampler)
+            full = [length - start]
+            if type(sampler) is SubsetRandomSampler:
+                indices = list(sampler.indices)
+                if start == 0 and length % whole == 0:
+                    self._order = lambda: iter([_numbers(indices)])
+            elif type(sampler) is SequentialSampler:
+                self._order = functools.partial(
+                    _ranks_of_order, length, None, slice(start, length), 1
+                )
+            elif start == 0:
+                self._all = length
+        # How many samples each rank gets.
         self.shares = [count // whole * whole for count in full]
-        self._cut = [count - given for count, given in zip(full, self.shares, strict=True)]
+        if self.shares != full:
+            self._all = None
 
     def digest(self) -> Digest | None:
         """Makes the digest of the samples; None if only their number is known. It draws the order of the
         epoch, unless every sample of the dataset comes."""
-        if self._elastic is not None:
-            return self._digest_of_runs(self._elastic)
-        if isinstance(self._sampler, DistributedSampler):
-            return self._digest_of_shares(self._sampler)
-        if self._start or (any(self._cut) and type(self._sampler) is not SequentialSampler):
+        if self._all is not None:
+            return digest_of_all(self._all)
+        if self._order is None:
             return None
-        subset = type(self._sampler) is SubsetRandomSampler
-        indices = self._sampler.indices if subset else range(len(self._sampler))
-        return digest_of(np.asarray(indices, np.int64)[: self.shares[0]])
-
-    def _digest_of_runs(self, shares: list[Any]) -> Digest:
         made = Digest()
-        for share, wanted in zip(shares, self.shares, strict=True):
-            for indices in share.indices():
+        for rank, wanted in zip(self._order(), self.shares, strict=True):
+            for indices in rank if isinstance(rank, Iterator) else (rank,):
                 made += digest_of(indices[:wanted])
                 wanted -= len(indices[:wanted])
         return made
 
-    def _digest_of_shares(self, sampler: DistributedSampler[Any]) -> Digest:
-        length = len(sampler.dataset)  # type: ignore[arg-type]
-        world, rest = sampler.num_replicas, distributed.rest_of(sampler, self._start)
-        if self._start == 0 and rest == length and not any(self._cut):
-            return digest_of_all(length)
-        if sampler.shuffle:
-            generator = torch.Generator().manual_seed(sampler.seed + self._epoch)
-            order = torch.randperm(length, generator=generator, device="cpu").numpy()
-        else:
-            order = np.arange(length)
-        places = (self._start + np.arange(rest)) % max(length, 1)
-        made = digest_of(order[places])
-        for rank, given in enumerate(self.shares):
-            made = made.without(digest_of(order[places[rank::world][given:]]))
-        return made
+
+def _ranks_of_runs(shares: list[Any]) -> Iterator[Any]:
+    return (share.indices() for share in shares)
+
+
+def _ranks_of_order(length: int, seed: int | None, places: slice, world: int) -> Iterator[Any]:
+    """Yields the indices of each rank, which has every ``world``-th of those places in the order."""
+    order = np.arange(length)
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(length, generator=generator, device="cpu").numpy()
+    for rank in range(world):
+        yield order[np.arange(places.start + rank, places.stop, world) % max(length, 1)]
 
 
 def why_not_audited(samplers: Samplers) -> str:
@@ -267,6 +277,7 @@ class Tally:
         self._facts = facts
         self._promise = promise
         self._progress: Progress | None = progress  # None when the pass is over
+        self.number = 0  # among the passes of the audit
         self._takes_turns = progress.turn is not None
         # The keys of index batches that were drawn and whose batches were not received so far.
         self.drawn: collections.deque[Any] = collections.deque()
@@ -319,14 +330,18 @@ class Tally:
 
     def leave(self) -> None:
         """Posts what was received of a pass that ends early, or forgets it if that was only a look."""
-        progress = self._progress
-        if progress is None:
-            return
-        # Where passes take turns, one that has had its turn is an epoch, however little came of it.
-        if progress.turn is None and (self._takes_turns or self._batches > 1):
+        if self._counts():
             self._post(ended=False)
-        else:
+        elif self._progress is not None:
             self._close()
+
+    def _counts(self) -> bool:
+        """Returns whether the pass, which is not over, is more than a look at a batch. Where passes take
+        turns, one that has had its turn is an epoch, however little came of it."""
+        progress = self._progress
+        if progress is None or progress.turn is not None:
+            return False
+        return self._takes_turns or self._batches > 1
 
     def _leave_at_last(self) -> None:
         """Leaves the pass whose iterator is gone, perhaps after the process group, or its store. Then
@@ -352,10 +367,15 @@ class Tally:
         self._progress = None
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._audit.open.discard(self)
+        self._audit.open.pop(self, None)
 
     def _post(self, ended: bool) -> None:
         self._close()
+        # A pass that was left is over by now, if its iterator was not collected so far: or the ranks'
+        # posts would come in different orders.
+        for each in self._audit.begun_before(self):
+            if each._counts():
+                each._post(ended=False)
         self._fold()
         rank = self._rank
         complete = self._digest.samples == self._promise.shares[rank]
@@ -444,7 +464,7 @@ class Account:
             said.append(
                 f"each as {self.policy!r} promises"
                 if self.policy
-                else "each once"
+                else "each as promised"
                 if self.identified
                 else "which were counted and not compared"
             )
@@ -531,7 +551,9 @@ class Audit:
     """Compares what the ranks have received of a loader, epoch for epoch: see `fastloader.audit`."""
 
     def __init__(self) -> None:
-        self.open: set[Tally] = set()  # passes that have not ended, nor been left
+        # Passes that have not ended, nor been left, in the order in which they began.
+        self.open: dict[Tally, int] = {}
+        self._begun = itertools.count()
         self._posted: collections.deque[_Posted] = collections.deque()  # and not compared so far
         self._sent: collections.deque[_Posted] = collections.deque()  # what is in the store
         self._numbers = itertools.count()  # atomic: an iterator may go on any thread
@@ -570,8 +592,12 @@ class Audit:
         start = _received_before(samplers, progress)
         facts = _facts_about(samplers, length, epoch, start)
         tally = Tally(self, facts, Promise(samplers, epoch, start), progress)
-        self.open.add(tally)
+        self.open[tally] = tally.number = next(self._begun)
         return tally
+
+    def begun_before(self, tally: Tally) -> list[Tally]:
+        """Returns the open passes that began before one, the oldest first."""
+        return [each for each, number in [*self.open.items()] if number < tally.number]
 
     def _note_closed(self) -> None:
         for tally in [*self.open]:

@@ -228,6 +228,57 @@ def test_an_iterator_that_is_closed_and_kept_has_left(ranks):
     assert said == "epoch 0: 2 ranks received 26 of 40 samples; rank 1 left after 6"
 
 
+def test_an_iterator_in_a_cycle_has_left_when_a_later_pass_is_over(ranks):
+    """On rank 0 nothing collects it. The others' have gone at once."""
+
+    def work(rank):
+        loader, kept = make(24, 2), []
+        audit = fastloader.audit(loader)
+        for _ in range(3):
+            iterator = iter(loader)
+            flat(next(iterator) for _ in range(3))
+            if rank == 0:
+                kept.append(iterator)
+            del iterator
+        flat(loader)
+        return str(audit.account())
+
+    assert only(ranks.run(2, work)) == (
+        "epoch 3: 2 ranks received 24 of 24 samples; each as 'pad' promises"
+    )
+
+
+def test_two_passes_at_a_time(ranks):
+    def work(_rank):
+        loader, said = make(24, 2), []
+        audit = fastloader.audit(loader)
+        assert len([*zip(loader, loader, strict=True)]) == 6
+        said.append(audit.account())
+        flat(loader)
+        return [*said, audit.account()]
+
+    first, second = only(ranks.run(2, work))
+    assert (first.epoch, first.received) == (1, 24)
+    assert (second.epoch, second.whole) == (2, True)
+
+
+def test_what_is_changed_while_the_last_batch_is_there_is_of_the_next_epoch():
+    sampler = SubsetRandomSampler(list(range(8)))
+    loader = FastLoader(list(range(40)), 4, sampler=sampler, collate_fn=list)
+    audit = fastloader.audit(loader)
+    for number, _ in enumerate(loader):
+        if number == 1:
+            sampler.indices = list(range(20, 40))
+    assert audit.account().whole
+    data = list(range(24))
+    loader = FastLoader(data, 4, sampler=DistributedSampler(data, 1, 0), collate_fn=list)
+    audit = fastloader.audit(loader)
+    for number, _ in enumerate(loader):
+        if number == 5:
+            data += [1, 2, 3, 4]
+    assert audit.account().whole
+
+
 def test_a_loop_that_stops_by_the_length_has_had_the_epoch(ranks):
     """Lightning never asks for the end."""
 
