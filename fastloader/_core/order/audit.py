@@ -630,7 +630,11 @@ class Audit:
         """Compares what was posted, as far as all ranks have. ``wait``: until they have."""
         while self._posted:
             posted = self._posted[0]
-            posts = posted.of_all(wait) if self._name else [posted.post]
+            try:
+                posts = posted.of_all(wait) if self._name else [posted.post]
+            except Error:  # it is said once
+                self._posted.popleft()
+                raise
             if posts is None:
                 return
             self._posted.popleft()
@@ -683,8 +687,8 @@ class _Posted(NamedTuple):
             return None
         raise Error(
             f"audit: {missing()} did not end or leave epoch {self.post.facts[EPOCH]} "
-            f"{distributed.within(patience)}. A loop has left an epoch when its iterator is gone, and "
-            "one that is closed and kept when the loader is used again"
+            f"{distributed.within(patience)}. A loop has left an epoch when its iterator is gone, or when "
+            "the loop comes to the end of a later one"
         )
 
 
@@ -745,4 +749,5 @@ def begin_audit(samplers: Samplers) -> Audit | None:
     value = os.environ.get(_VARIABLE, "0")
     if value not in ("0", "1"):
         raise ValueError(f"{_VARIABLE}={value!r}: 1 to keep account of every epoch, or 0")
-    return Audit() if value == "1" and samplers.shard is not None else None
+    wanted = value == "1" and samplers.shard is not None
+    return Audit() if wanted and not why_not_audited(samplers) else None

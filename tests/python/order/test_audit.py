@@ -421,7 +421,7 @@ def test_a_rank_that_does_not_come(ranks, monkeypatch):
     assert ranks.run(2, work)[0] == (
         "audit: rank 1 did not end or leave epoch 0 within 0.3 s (FASTLOADER_RANK_TIMEOUT sets that "
         "time, which is otherwise the timeout= of init_process_group). A loop has left an epoch when "
-        "its iterator is gone, and one that is closed and kept when the loader is used again"
+        "its iterator is gone, or when the loop comes to the end of a later one"
     )
 
 
