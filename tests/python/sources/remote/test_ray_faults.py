@@ -24,7 +24,6 @@ from torch.utils.data import Dataset
 from fastloader import Error, FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
-from fastloader._core.sources.remote import crew
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, Stream, eventually, random_images, same
 
@@ -65,11 +64,12 @@ class StruckStream(DrawingStream):
 
 
 @pytest.fixture
-def no_guests(monkeypatch):
+def no_guests(cluster, monkeypatch):
     """A worker that was a guest, and goes home just before its host dies, loses nothing with it
     (test_crew.py). There are guests again from a call of this on."""
-    for module in (crew, crew):
-        monkeypatch.setattr(module, "PATIENCE", math.inf)
+    from fastloader._core.sources.remote import crew  # which imports Ray
+
+    monkeypatch.setattr(crew, "PATIENCE", math.inf)
     return monkeypatch.undo
 
 
@@ -277,8 +277,7 @@ def test_a_worker_without_room_is_a_guest(cluster, monkeypatch):
     """Ray has room for three actors. The fourth worker is the guest of one of them."""
     from fastloader._core.sources.remote import crew
 
-    for module in (crew, crew):
-        monkeypatch.setattr(module, "PATIENCE", 0.2)
+    monkeypatch.setattr(crew, "PATIENCE", 0.2)
     with on_ray(Stream(COUNT), 3, workers=4) as loader:
         numbers = sorted(torch.cat([labels for _, labels in loader]).tolist())
         assert numbers == list(range(COUNT))
