@@ -103,7 +103,10 @@ OPERATIONS: dict[str, str]
 SIZED: tuple[str, ...]
 
 def apply_operations(
-    picture: bytes, size: tuple[int, int], operations: list[tuple[str, list[float]]]
+    picture: bytes,
+    size: tuple[int, int],
+    operations: list[tuple[str, list[float]]],
+    pass_order: PassOrder = ...,
 ) -> tuple[bytes, tuple[int, int]]: ...
 
 class Recipe:

@@ -254,11 +254,6 @@ void register_image_job(py::module_& module) {
                              {"HAMMING", Interpolation::kHamming},
                              {"LANCZOS", Interpolation::kLanczos},
                              {"RANDOM", Interpolation::kRandom}});
-  Enum<ResizeOrder>::bind(module, "PassOrder",
-                          "Which pass of a resize comes first, by Pillow's version.",
-                          {{"PILLOW13", ResizeOrder::kPillow13},
-                           {"PILLOW12_2", ResizeOrder::kPillow12_2},
-                           {"HORIZONTAL_FIRST", ResizeOrder::kHorizontalFirst}});
   py::class_<ImageTransform>(module, "ImageTransform",
                              "random crop (scale and ratio ranges) or `box` (left, top, width, "
                              "height), resize (`shorter`, `exact`, `cover` or `fit`), centre crop, "

@@ -19,6 +19,7 @@
 #include "image/normalize/normalize.h"
 #include "image/ops/operation.h"
 #include "image/recipe/recipe.h"
+#include "image/resize/resizer.h"
 
 namespace py = pybind11;
 
@@ -147,7 +148,8 @@ using Named = std::pair<std::string, std::vector<double>>;
 
 std::pair<py::bytes, HeightWidth> apply_operations(const py::bytes& picture,
                                                    const HeightWidth& size,
-                                                   const std::vector<Named>& named) {
+                                                   const std::vector<Named>& named,
+                                                   ResizeOrder pass_order) {
   const std::string_view pixels(picture);
   const ImageSize given{size.first, size.second};
   if (given.height == 0 || given.width == 0 || given.height > kMaxImageEdge ||
@@ -162,6 +164,7 @@ std::pair<py::bytes, HeightWidth> apply_operations(const py::bytes& picture,
     validate(operations.back());
   }
   Canvas canvas;
+  canvas.set_resize_order(pass_order);
   {
     const WithoutGil unlocked;
     std::memcpy(canvas.begin(given), pixels.data(), pixels.size());
@@ -173,10 +176,17 @@ std::pair<py::bytes, HeightWidth> apply_operations(const py::bytes& picture,
 }
 
 void bind_operations(py::module_& module) {
+  // Before register_image_job, whose default is one of these.
+  Enum<ResizeOrder>::bind(module, "PassOrder",
+                          "Which pass of a resize comes first, by Pillow's version.",
+                          {{"PILLOW13", ResizeOrder::kPillow13},
+                           {"PILLOW12_2", ResizeOrder::kPillow12_2},
+                           {"HORIZONTAL_FIRST", ResizeOrder::kHorizontalFirst}});
   module.def("apply_operations", &apply_operations, py::arg("picture"), py::arg("size"),
              py::arg("operations"),
+             py::arg_v("pass_order", ResizeOrder::kPillow13, "PassOrder.PILLOW13"),
              "What the operations (name, numbers), one after the other, make of RGB bytes of this "
-             "(height, width): bytes, and their size.");
+             "(height, width): bytes, and their size. A resize makes its passes in this order.");
 }
 
 // --- recipes ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which tests of the operations on pixels can run here."""
+"""Which tests of the operations on pixels can run here, and in whose order of passes they resize."""
 
 import platform
 
@@ -6,6 +6,7 @@ import pytest
 from pictures import upstream_pillow
 
 from fastloader._core.machine import extension
+from fastloader.transforms._pillow import pass_order
 
 # Other machines fuse multiplications and sums, in Pillow and in the libraries that it takes its
 # numbers from.
@@ -17,3 +18,9 @@ needs_pillows_x86_64_wheel = [
     ),
     upstream_pillow,
 ]
+
+
+def as_pillow_resizes():
+    """Options of the native module's ``apply_operations``: a resize is that of the installed Pillow.
+    Without them it is Pillow 13's. A loader's recipe has that of the installed one anyway."""
+    return {"pass_order": getattr(extension.load().PassOrder, pass_order())}

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from operations import needs_pillows_x86_64_wheel
+from operations import as_pillow_resizes, needs_pillows_x86_64_wheel
 from pictures import picture
 
 from fastloader._core.machine import extension
@@ -53,7 +53,9 @@ def test_pillow_and_the_native_module_do_the_same(name):
         image = picture(rng, rng.randint(1, 60), rng.randint(1, 60))
         size, numbers = image.size[::-1], random_numbers(rng, kind)
         try:
-            made, after = native.apply_operations(image.tobytes(), size, [(name, numbers)])
+            made, after = native.apply_operations(
+                image.tobytes(), size, [(name, numbers)], **as_pillow_resizes()
+            )
         except ValueError:
             continue
         assert size_after((name, numbers), size) == after

@@ -1,25 +1,20 @@
-"""The native resize is Pillow 13's Image.resize with its six older filters, bit for bit."""
+"""The native resize is Image.resize of the installed Pillow with its six older filters, bit for bit."""
 
 import math
 import random
 
 import numpy as np
-import PIL
 import pytest
-from operations import needs_pillows_x86_64_wheel
+from operations import as_pillow_resizes, needs_pillows_x86_64_wheel
 from pictures import pixels
 from PIL import Image
 
 from fastloader._core.machine import extension
-from fastloader.transforms._pillow import pass_order
 
 native = extension.load()
 pytestmark = needs_pillows_x86_64_wheel
 
 FILTERS = range(6)  # nearest, lanczos, bilinear, bicubic, box, hamming
-pillow13 = pytest.mark.skipif(
-    pass_order(PIL.__version__) != "PILLOW13", reason="Pillow 13 has an order of passes of its own"
-)
 
 
 @pytest.fixture
@@ -31,7 +26,9 @@ def rng():
 
 def resized(array, height, width, resampling):
     numbers = [float(number) for number in (height, width, resampling)]
-    made, size = native.apply_operations(array.tobytes(), array.shape[:2], [("resize", numbers)])
+    made, size = native.apply_operations(
+        array.tobytes(), array.shape[:2], [("resize", numbers)], **as_pillow_resizes()
+    )
     assert tuple(size) == (height, width)
     return np.frombuffer(made, np.uint8).reshape(height, width, 3)
 
@@ -54,7 +51,6 @@ def edge(rng):
     return rng.choice([1, 2, 3, rng.randint(1, 20), rng.randint(1, 90), rng.randint(1, 300)])
 
 
-@pillow13
 @pytest.mark.parametrize("resampling", FILTERS)
 def test_any_size_becomes_any_other(rng, resampling):
     for _ in range(150):
@@ -62,7 +58,6 @@ def test_any_size_becomes_any_other(rng, resampling):
             require_same(array, edge(rng), edge(rng), resampling)
 
 
-@pillow13
 @pytest.mark.parametrize("resampling", FILTERS)
 def test_one_edge_may_stay(rng, resampling):
     for _ in range(20):
@@ -73,7 +68,6 @@ def test_one_edge_may_stay(rng, resampling):
             assert np.array_equal(resized(array, height, width, resampling), array)
 
 
-@pillow13
 @pytest.mark.parametrize("resampling", FILTERS)
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 3, 500), (2, 3000, 1, 7), (2500, 1, 5, 1), (1, 7, 600, 2)]

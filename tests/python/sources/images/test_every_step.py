@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from every_step import STEPS, TIMM
+from operations import as_pillow_resizes
 from pictures import import_timm, import_torchvision, plain_folder
 
 from fastloader import FastLoader
@@ -55,7 +56,9 @@ def check_pixels(step, rng, blurred=False):
     for index in range(DRAWS):
         picture = pictures[index % len(pictures)]
         operations = recipe.draw(seed, index, 0, SIZE)
-        found, size = native.apply_operations(picture.tobytes(), SIZE, operations)
+        found, size = native.apply_operations(
+            picture.tobytes(), SIZE, operations, **as_pillow_resizes()
+        )
         canvas = Canvas(Image.fromarray(picture))
         for operation in operations:
             canvas.apply(*operation)
