@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from remote_shards import tar_of
+from side_by_side import since_2_6
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from fastloader import FastLoader
@@ -230,6 +231,7 @@ def test_a_loaders_state_serves_other_numbers_of_ranks(local):
     assert sorted(seen) == list(range(len(local)))
 
 
+@pytest.mark.skipif(not since_2_6, reason="torch has no in_order")
 def test_batches_out_of_order_have_no_state_that_serves_all_ranks(local):
     """Each rank would name what it has not received itself, and what the others have not."""
     sampler = ShardwiseSampler(local, 2, 0, buffer=2)
