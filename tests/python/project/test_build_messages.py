@@ -13,7 +13,7 @@ from support import PACKAGE_ROOT
 if not (PACKAGE_ROOT / "setup.py").is_file():
     pytest.skip("needs the source tree", allow_module_level=True)
 
-pytest.importorskip("setuptools")
+pytest.importorskip("setuptools", minversion="77")  # older ones refuse pyproject.toml
 pytest.importorskip("pybind11")
 
 SOURCES = ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py", "version.txt")
