@@ -106,7 +106,7 @@ def run(options):
     optimizer = torch.optim.SGD(model.parameters(), options.lr, momentum=0.9, weight_decay=1e-4)
     first_epoch, parts = 0, {"model": model, "optimizer": optimizer, "loader": train}
     if options.checkpoint.exists():
-        saved = torch.load(options.checkpoint)
+        saved = torch.load(options.checkpoint, weights_only=True)
         first_epoch = saved["epoch"]
         for name, part in parts.items():
             part.load_state_dict(saved[name])

@@ -48,7 +48,7 @@ def train(root, checkpoint, record, killed_after=None):
     parts = {"model": model, "optimizer": optimizer, "loader": loader}
     first_epoch = step = 0
     if checkpoint.exists():
-        saved = torch.load(checkpoint)
+        saved = torch.load(checkpoint, weights_only=True)
         for name, part in parts.items():
             part.load_state_dict(saved[name])
         first_epoch, step = saved["epoch"], saved["step"]
