@@ -38,14 +38,15 @@ def audit(loader: FastLoader[Any]) -> Audit:
         raise TypeError(f"audit() is for a FastLoader, not for a {type(loader).__qualname__}")
     position = loader._runtime.position
     with position.lock:
+        if position.iterable:
+            raise ValueError(
+                "audit() counts samples by their indices, which an iterable dataset has not"
+            )
+        position.samplers.follow(loader)
+        why = why_not_audited(position.samplers)
+        if why:
+            raise ValueError(why)
         if position.audit is None:
-            if position.iterable:
-                raise ValueError(
-                    "audit() counts samples by their indices, which an iterable dataset has not"
-                )
-            position.samplers.follow(loader)
-            why = why_not_audited(position.samplers)
-            if why:
-                raise ValueError(why)
             position.audit = Audit()
+        position.audit.asked = True
         return position.audit

@@ -353,6 +353,11 @@ class Tally:
             with contextlib.suppress(Error):
                 self.leave()
 
+    def forget(self) -> None:
+        """Forgets a pass that was refused to all ranks."""
+        if self._progress is not None:
+            self._close()
+
     def forget_if_unheld(self) -> None:
         """Forgets a pass that was begun and has no iterator: torch's begin each pass twice."""
         if self._iterator is None:
@@ -550,7 +555,8 @@ def _what_differs(promised: Digest, received: Digest, length: int) -> str:
 class Audit:
     """Compares what the ranks have received of a loader, epoch for epoch: see `fastloader.audit`."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: bool = True) -> None:
+        self.asked = asked  # by the user, who is told if it cannot be done
         # Passes that have not ended, nor been left, in the order in which they began.
         self.open: dict[Tally, int] = {}
         self._begun = itertools.count()
@@ -578,8 +584,10 @@ class Audit:
     ) -> Tally | None:
         """Begins the account of a pass over a dataset of that length; None if it has none."""
         why = why_not_audited(samplers)
-        if why:
+        if why and self.asked:
             raise ValueError(why)
+        if why:
+            return None
         for tally in [*self.open]:
             tally.forget_if_unheld()
         self._note_closed()
@@ -687,8 +695,8 @@ class _Posted(NamedTuple):
             return None
         raise Error(
             f"audit: {missing()} did not end or leave epoch {self.post.facts[EPOCH]} "
-            f"{distributed.within(patience)}. A loop has left an epoch when its iterator is gone, or when "
-            "the loop comes to the end of a later one"
+            f"{distributed.within(patience)}. A loop has left an epoch when its iterator is gone, or "
+            "when the loop comes to the end of a later one"
         )
 
 
@@ -749,5 +757,4 @@ def begin_audit(samplers: Samplers) -> Audit | None:
     value = os.environ.get(_VARIABLE, "0")
     if value not in ("0", "1"):
         raise ValueError(f"{_VARIABLE}={value!r}: 1 to keep account of every epoch, or 0")
-    wanted = value == "1" and samplers.shard is not None
-    return Audit() if wanted and not why_not_audited(samplers) else None
+    return Audit(asked=False) if value == "1" and samplers.shard is not None else None

@@ -700,7 +700,7 @@ def speaks(text: str) -> bool:
         return not rank.isdecimal() or int(rank) == 0
     if distributed.get_rank() != 0:
         return False
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(RuntimeError, ValueError):  # torch's, of a group that has ended
         if distributed.get_world_size() > 1 and (store := group_store()) is not None:
             store.set(_said(text), "")
     return True
@@ -708,7 +708,7 @@ def speaks(text: str) -> bool:
 
 def was_said(text: str) -> bool:
     """Returns whether rank 0 has told the user this; False if nobody can know."""
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(RuntimeError, ValueError):
         if initialised() and (store := group_store()) is not None:
             return bool(store.check([_said(text)]))
     return False

@@ -77,6 +77,8 @@ class Account(Protocol):
 
     def leave(self) -> None: ...
 
+    def forget(self) -> None: ...
+
 
 class Progress:
     """One pass over the sampler: what was drawn from it, and how much of that the loop has received.
@@ -197,6 +199,8 @@ class Progress:
             met = turn(seconds)
         except Error as error:
             self.turn, self._unmet, self.stale = None, None, str(error)
+            if self.account is not None:
+                self.account.forget()
             raise
         self.turn, self._unmet = None, None if met else turn
 

@@ -47,6 +47,8 @@ class PlainPlan(ToyPlan):
 class RecordedFallback(Recorded, Fallback):
     """Makes batches without torch's iterators, and keeps what it was asked for."""
 
+    makes_encoded = False
+
     def plan(self, loader, wanted, reason="", stand_in=None, normalized=None, obstacles=None):
         self.reason = reason
         return PlainPlan(self, loader.dataset)

@@ -177,7 +177,11 @@ def test_ctrl_c_does_not_wait_for_a_server_that_hangs(fragile, rows, options):
         proxy.silent = True
         child.stdin.write("\n")
         child.stdin.flush()
-        assert child.stdout.readline() == "asked\n"
+        # Every worker process has asked, and so has begun: one that Ctrl-C ends while it begins is one
+        # that has died to torch, which says so in the place of the KeyboardInterrupt.
+        workers = 1 if options.get("worker_backend") else options.get("num_workers", 1)
+        for _ in range(min(workers, -(-len(rows) // 4))):
+            assert child.stdout.readline() == "asked\n"
         begun = time.monotonic()
         os.killpg(child.pid, signal.SIGINT)
         out, err = child.communicate(timeout=HANG)
