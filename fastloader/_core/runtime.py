@@ -97,9 +97,9 @@ class Runtime:
         self.fallback: Fallback
         self.sources, self.fallback = make_sources(delivery.statistics, policy)
         self._headspace: Measured | None = None
-        self._unsaid = ""  # the reason for it that rank 0 may not have had
         self._placed = False  # whether it was decided where decode threads run
         self._logged_reason = ""  # the reason for the Python path that was logged last
+        self._unsaid = ""  # the same, if rank 0 may not have had it
 
     @property
     def _every_source(self) -> Sequence[Source]:

@@ -6,7 +6,7 @@ import types
 
 import torch
 
-from fastloader import Error
+from fastloader import Error, FastLoader
 from fastloader._core.machine import limits
 from fastloader._core.order import distributed
 
@@ -51,3 +51,28 @@ class ThreadRanks:
             if isinstance(each, Exception) and not isinstance(each, Error):
                 raise each
         return done
+
+
+def seeded(seed=5):
+    """A generator of a rank's own: threads that are ranks share the global one."""
+    return torch.Generator().manual_seed(seed)
+
+
+def make(length, size, policy="pad", **options):
+    """A rank's loader, whose batches are lists of numbers."""
+    options = {"shuffle": True, "generator": seeded(), "collate_fn": list, **options}
+    return FastLoader(list(range(length)), size, distributed=policy, **options)
+
+
+def flat(batches):
+    return [key for batch in batches for key in batch]
+
+
+def leave_after(loader, batches):
+    """The keys of the first batches of a loop that then breaks."""
+    got = []
+    for batch in loader:
+        got.append(batch)
+        if len(got) == batches:
+            break
+    return flat(got)

@@ -332,8 +332,8 @@ class Tally:
         """Posts what was received of a pass that ends early, or forgets it if that was only a look."""
         if self._counts():
             self._post(ended=False)
-        elif self._progress is not None:
-            self._close()
+        else:
+            self.forget()
 
     def _counts(self) -> bool:
         """Returns whether the pass, which is not over, is more than a look at a batch. Where passes take
@@ -354,7 +354,7 @@ class Tally:
                 self.leave()
 
     def forget(self) -> None:
-        """Forgets a pass that was refused to all ranks."""
+        """Forgets a pass that is no epoch: a look at a batch, or one that was refused to all ranks."""
         if self._progress is not None:
             self._close()
 
@@ -365,7 +365,7 @@ class Tally:
 
     def leave_if_closed(self) -> None:
         iterator = self._iterator() if self._iterator is not None else None
-        if iterator is not None and (self._progress is None or getattr(iterator, "_closed", False)):
+        if getattr(iterator, "_closed", False):
             self.leave()
 
     def _close(self) -> None:

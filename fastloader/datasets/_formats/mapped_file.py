@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
@@ -317,19 +317,26 @@ def kept_path(path: str, folder: str | None, ending: str) -> str:
     return os.path.join(folder, f"{os.path.basename(path)}.{name}{ending}")
 
 
-def save_arrays(path: str, arrays: Mapping[str, Any]) -> None:
-    """Writes the arrays, all or nothing. Raises OSError if that fails."""
-    out = io.BytesIO()
-    np.savez(out, **arrays)
+@contextlib.contextmanager
+def written_whole(path: str) -> Iterator[BinaryIO]:
+    """Opens a file that comes to ``path`` when the block is done, and not at all if that raises."""
     unfinished = f"{path}.{secrets.token_hex(4)}.part"
     try:
         with open(unfinished, "xb") as file:
-            file.write(out.getbuffer())
+            yield file
         os.replace(unfinished, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
         raise
+
+
+def save_arrays(path: str, arrays: Mapping[str, Any]) -> None:
+    """Writes the arrays, all or nothing. Raises OSError if that fails."""
+    out = io.BytesIO()
+    np.savez(out, **arrays)
+    with written_whole(path) as file:
+        file.write(out.getbuffer())
 
 
 def load_arrays(file_or_path: Any) -> dict[str, Any] | None:

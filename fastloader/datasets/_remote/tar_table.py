@@ -9,7 +9,6 @@ import logging
 import math
 import mmap
 import os
-import secrets
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 
 from fastloader._core.machine.limits import available_threads
 from fastloader._core.machine.messages import SILENT, progress
+from fastloader.datasets._formats.mapped_file import written_whole
 from fastloader.datasets._formats.tar_shards import ENDING, LABEL, NO_LABEL, TarIndex, TarShard
 from fastloader.datasets._remote.cache_folder import ALONE, AT_ONCE, lock, unlock
 from fastloader.datasets._remote.remote_tar import Shard
@@ -274,27 +274,20 @@ def _save(table: TarTable, path: str, whose: str) -> None:
     }
     description = json.dumps(described).encode()
     size = _HEAD.size + len(description)
-    unfinished = f"{path}.{secrets.token_hex(4)}.part"
-    try:
-        with open(unfinished, "xb") as file:
-            file.write(bytes(_HEAD.size) + description)
-            checksum = 0
-            for array in arrays:
-                file.write(bytes(-size % _ALIGN))
-                size += -size % _ALIGN + array.nbytes
-                for piece in _pieces(array):
-                    checksum = zlib.crc32(piece, checksum)
-                    file.write(piece.data)
-            head = (_MAGIC, _VERSION, len(description), zlib.crc32(description), checksum, size)
-            file.seek(0)
-            file.write(_HEAD.pack(*head))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        raise
+    with written_whole(path) as file:
+        file.write(bytes(_HEAD.size) + description)
+        checksum = 0
+        for array in arrays:
+            file.write(bytes(-size % _ALIGN))
+            size += -size % _ALIGN + array.nbytes
+            for piece in _pieces(array):
+                checksum = zlib.crc32(piece, checksum)
+                file.write(piece.data)
+        head = (_MAGIC, _VERSION, len(description), zlib.crc32(description), checksum, size)
+        file.seek(0)
+        file.write(_HEAD.pack(*head))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _pieces(array: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from side_by_side import since_2_6
-from thread_ranks import ThreadRanks
+from thread_ranks import ThreadRanks, flat, leave_after, make, seeded
 from torch.utils.data import (
     DistributedSampler,
     IterableDataset,
@@ -36,29 +36,6 @@ pytestmark = pytest.mark.covering
 @pytest.fixture
 def ranks(monkeypatch):
     return ThreadRanks(monkeypatch)
-
-
-def seeded(seed=5):
-    """A generator of a rank's own: threads that are ranks share the global one."""
-    return torch.Generator().manual_seed(seed)
-
-
-def make(length, size, policy="pad", **options):
-    options = {"shuffle": True, "generator": seeded(), "collate_fn": list, **options}
-    return FastLoader(list(range(length)), size, distributed=policy, **options)
-
-
-def flat(batches):
-    return [key for batch in batches for key in batch]
-
-
-def leave_after(loader, batches):
-    got = []
-    for batch in loader:
-        got.append(batch)
-        if len(got) == batches:
-            break
-    return flat(got)
 
 
 def shares_of(length, world, policy):
@@ -607,13 +584,17 @@ def test_the_environment_asks_for_it(ranks, monkeypatch, caplog):
 
 
 def test_nothing_grows_in_the_store(ranks):
+    both = threading.Barrier(2)  # counted while neither rank is ahead
+
     def work(_rank):
         loader = make(12, 2)
         fastloader.audit(loader)
         counts = []
         for _ in range(60):
             flat(loader)
+            both.wait(60)
             counts.append(ranks.store.num_keys())
+            both.wait(60)
         return counts
 
     counts = ranks.run(2, work)[0]

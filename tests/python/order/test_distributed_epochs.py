@@ -10,7 +10,7 @@ import warnings
 import pytest
 import torch
 from pictures import plain_folder
-from thread_ranks import ThreadRanks
+from thread_ranks import ThreadRanks, flat, leave_after, make, seeded
 from torch.utils.data import DistributedSampler, TensorDataset
 from torchrun import torchrun
 
@@ -29,29 +29,6 @@ OTHER_EPOCH = "the ranks are not in the same epoch of a loader with distributed=
 @pytest.fixture
 def ranks(monkeypatch):
     return ThreadRanks(monkeypatch)
-
-
-def make(length, size, policy="pad", **options):
-    options = {"shuffle": True, "generator": seeded(), "collate_fn": list, **options}
-    return FastLoader(list(range(length)), size, distributed=policy, **options)
-
-
-def seeded():
-    """A generator of a rank's own: threads that are ranks share the global one."""
-    return torch.Generator().manual_seed(5)
-
-
-def flat(batches):
-    return [key for batch in batches for key in batch]
-
-
-def leave_after(loader, batches):
-    got = []
-    for batch in loader:
-        got.append(batch)
-        if len(got) == batches:
-            break
-    return flat(got)
 
 
 def close_one(loader):
